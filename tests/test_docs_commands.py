@@ -16,6 +16,9 @@ import tomllib
 from importlib.util import find_spec
 from pathlib import Path
 
+import docx
+import openpyxl
+import pptx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -174,6 +177,8 @@ def test_command_runs(command: str, tmp_path: Path, request: pytest.FixtureReque
     match words:
         case ["python", "train.py" | "translate.py" as script, *arguments]:
             run_program(script.removesuffix(".py"), [str(ROOT / script)], arguments, tmp_path, request)
+        case ["dragoman", name, *arguments] if name == "push" or " hf:" in command or command.count("--run") > 1:
+            parse(name, arguments, name)  # test_hub.py and test_libretranslate.py have a hub and two models
         case ["dragoman", name, *arguments]:
             run_program(name, ["-m", "dragoman", name], arguments, tmp_path, request)
         case ["python", script, *arguments] if script.endswith(".py"):
@@ -212,7 +217,13 @@ def run_program(
     missing = [library for library in ENGINES if not find_spec(library)]
     if missing and (name == "export" or "--engine" in arguments):
         pytest.skip(f"needs {', '.join(missing)}: pip install -e '.[export]'")
-    (folder / "letter.en").write_text("Good morning!\n", encoding="utf-8")
+    (folder / "letters").mkdir()
+    for text in ("letter.en", "report.txt", "letters/first.md", "keys.txt"):
+        (folder / text).write_text("Good morning!\n", encoding="utf-8")
+    (folder / "film.srt").write_text("1\n00:00:01,000 --> 00:00:02,000\nGood morning!\n", encoding="utf-8")
+    docx.Document().save(str(folder / "report.docx"))
+    pptx.Presentation().save(str(folder / "slides.pptx"))
+    openpyxl.Workbook().save(folder / "prices.xlsx")
     write_tsv(folder / "letters.tsv", tiny_pairs(9))
     shutil.copytree(request.getfixturevalue("phrasebook"), folder / "data" / "phrasebook")
     if name not in ("train", "check", "summary", "make_phrasebook.py"):

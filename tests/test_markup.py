@@ -346,7 +346,7 @@ def test_plain_text_is_translated_as_without_tags() -> None:
 
 def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "lxml", None)
-    with pytest.raises(ConfigError, match=r"cannot find lxml.*pip install.*\[markup\]"):
+    with pytest.raises(ConfigError, match=r"cannot find lxml.*pip install.*\[documents\]"):
         translate_markup(echo(), "<a/>", "xml")
     assert translate_markup(echo(), "name", "html") == "name"
 

@@ -141,7 +141,7 @@ def parse_yaml(content: bytes, ending: str, target: str) -> Document:
 
     def parse(text: str) -> Document:
         try:
-            root: Any = yaml.compose(text, yaml.SafeLoader)
+            root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
         except RecursionError:
             raise DataError("this is nested too deeply.") from None
         except yaml.YAMLError as error:
@@ -188,7 +188,7 @@ def _as_yaml(text: str, raw: str, style: str | None) -> str:
         return "'" + text.replace("'", "''").replace("\n", "\n\n") + "'"
     if style is None and "\n" not in text:
         try:
-            [(_, value)] = yaml.compose(f"k: {text}", yaml.SafeLoader).value
+            [(_, value)] = yaml.compose(f"k: {text}", Loader=yaml.SafeLoader).value
             if value.tag == "tag:yaml.org,2002:str" and value.value == text and value.style is None:
                 return text
         except (yaml.YAMLError, ValueError, AttributeError):
