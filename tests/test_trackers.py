@@ -136,7 +136,7 @@ def test_wandb_continues_its_run_on_the_axis_of_our_steps(wandb: FakeWandb, tmp_
     assert wandb.rows == [{"loss/train": s, "speed/minutes": s, "step": s} for s in (1, 2, 3, 6, 7, 8)]
     inits = [options for name, options in wandb.calls if name == "init"]
     assert [(each["name"], each["id"], each["resume"]) for each in inits] == [
-        ("mine", None, "never"), ("mine", "7", "must"),
+        ("mine", None, "allow"), ("mine", "7", "allow"),
     ]  # fmt: skip
     assert inits[0]["config"]["training.tracker"] == "wandb"
     assert [name for name, _ in wandb.calls] == ["init", "*", "finish"] * 2

@@ -383,7 +383,7 @@ def test_float16_needs_cuda(tiny: Tiny, capfd: pytest.CaptureFixture) -> None:
 def test_points_are_in_a_table_too(tiny: Tiny, tmp_path: Path) -> None:
     """Guards metrics.csv, which other programs read, when the log is opened again."""
     tensorboard.open_board(tmp_path, 0, tiny()).close()
-    with tensorboard.reopened(tmp_path) as writer:
+    with tensorboard.reopened(tmp_path, Config()) as writer:
         writer.add_scalar("loss/train", 1.25, 1)
     assert (tmp_path / "metrics.csv").read_text(encoding="utf-8") == "step,tag,value\n1,loss/train,1.25\n"
 

@@ -34,9 +34,9 @@ def _open(name: str, config: Config, known: str | None) -> tuple[str, Callable[.
         if not known:
             library.log_params(values(config))
         return run.info.run_id, library.log_metrics, library.end_run
-    options = {"id": known} if name == "wandb" else {"embed": False}
-    resume = "must" if known else "never"
-    run = library.init(project=project, name=config.run.name, config=values(config), resume=resume, **options)
+    trackio = {"embed": False, "resume": "must" if known else "never"}
+    options = {"id": known, "resume": "allow"} if name == "wandb" else trackio
+    run = library.init(project=project, name=config.run.name, config=values(config), **options)
     if name == "wandb":  # its own count of steps would refuse a step that it has seen before a resume
         run.define_metric("*", step_metric="step")
         return run.id, lambda points, step: run.log({**points, "step": step}), run.finish
