@@ -408,7 +408,9 @@ def parse_serve(words: Sequence[str], prog: str = "dragoman serve") -> argparse.
     parser = Parser(prog, "Translate over HTTP, for a browser and for other programs.", f"{prog} [OPTION ...]")
     add = parser.add_argument
     which = parser.add_mutually_exclusive_group()
-    which.add_argument("--run", **_SHARED["--run"] | {"action": "append", "help": "folder of a run; several: of each"})
+    which.add_argument(
+        "--run", type=Path, metavar="DIR", action="append", help="folder of a run, or hf:OWNER/NAME; repeatable"
+    )
     _add_shared(which, "--checkpoint")
     _add_shared(parser, "--device", "--glossary")
     add("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1, this computer only)")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from itertools import pairwise
+from typing import Any
 
 import polib
 import pytest
@@ -11,7 +13,6 @@ import yaml
 from babel.messages.pofile import read_po
 from hypothesis import given
 from hypothesis import strategies as st
-from lxml import etree
 from pysubs2 import SSAFile
 
 from dragoman.corpora.formats.file_formats import BY_ENDING, DOCUMENTS
@@ -22,6 +23,7 @@ from dragoman.errors import DataError
 from echo import echo
 from shouting import shouted
 
+etree: Any = import_module("lxml.etree")
 SRT = (
     "1\n00:00:01,000 --> 00:00:03,000\nMy name is\n<i>Anna</i>.\n\n"
     "2\n00:00:04,000 --> 00:00:06,000 X1:1\n- Where?\n- <b>In</b> Rome.\n\n"

@@ -10,15 +10,12 @@ import io
 import re
 import zipfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import docx
-import openpyxl
-import pptx
 import pytest
 from ebooklib import ITEM_DOCUMENT, epub
-from lxml import etree
 from odf import draw, text
 from odf.opendocument import OpenDocumentText, load
 from odf.style import Style, TextProperties
@@ -34,6 +31,11 @@ from dragoman.errors import DataError
 from echo import echo
 from shouting import contents_of, shouted
 
+# Their types are incomplete.
+docx: Any = import_module("docx")
+openpyxl: Any = import_module("openpyxl")
+pptx: Any = import_module("pptx")
+etree: Any = import_module("lxml.etree")
 PIXEL = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 )
@@ -204,7 +206,7 @@ def test_excel() -> None:
 
 
 def test_libreoffice() -> None:
-    document = OpenDocumentText()
+    document: Any = OpenDocumentText()
     bold = Style(name="bold", family="text")
     bold.addElement(TextProperties(fontweight="bold"))
     document.automaticstyles.addElement(bold)
