@@ -9,6 +9,7 @@ import asyncio
 import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,9 @@ class Api:
         if not is_json or b'"q"' in body:
             values = await self._values(request, body)
             if "q" in values or not is_json:
-                asked, detected = await asyncio.to_thread(libretranslate.read_request, values, self.models)
+                read = partial(libretranslate.read_request, values, self.models)
+                # Detecting the languages of many texts takes time, and a thread takes some for itself.
+                asked, detected = await asyncio.to_thread(read) if values.get("source") == "auto" else read()
                 translator, results = await self._run(asked, request)
                 return JSONResponse(libretranslate.answer(values, detected, results, translator))
         asked = read_request(body)
