@@ -273,3 +273,24 @@ def test_every_format_of_the_table_has_its_parser() -> None:
         with pytest.raises(DataError):
             parse_file(b"\xff\xfe\0\0", f"a{ending}", "it")
     assert BY_ENDING[".docx"].what == "an office document"
+
+
+CUE = "1\n00:00:01,000 --> 00:00:02,000\n"
+HEAVY = {
+    "blanks.srt": CUE + "a" + " " * 200_000 + "b",
+    "words.srt": CUE + "word " * 50_000,
+    "tags.srt": CUE + "<b>" * 100_000 + "x",
+    "cues.srt": (CUE + "a word\n\n") * 10_000,
+    "capitals.json": '{"a": "a' + "A" * 200_000 + '!"}',
+    "dots.json": '{"a": "' + "a." * 100_000 + 'x y"}',
+    "braces.json": '{"a": "' + "{a " * 50_000 + '$t($t(x"}',
+    "many.po": 'msgid "a"\nmsgstr ""\n' * 10_000,
+    "word.po": 'msgid "' + "a" * 200_000 + '"\nmsgstr ""\n',
+    "commas.ass": f"Format: {',' * 1_000}\nDialogue: {',' * 100_000}",
+}
+
+
+@pytest.mark.parametrize("name", HEAVY)
+def test_no_file_takes_quadratic_time(name: str) -> None:
+    """Guards the server: a pattern that tries every place again would keep this test busy for minutes or for ever."""
+    assert shouted(name, HEAVY[name].encode())

@@ -55,7 +55,8 @@ def _is_path(text: str) -> bool:
     """Whether an argument is a document or a folder rather than a sentence."""
     path = Path(text)
     try:
-        return (os.sep in text and path.is_dir()) or (_ends_like_one(path) and path.is_file())
+        is_written_as_path = os.sep in text and any(map(str.isalnum, text))
+        return (is_written_as_path and path.is_dir()) or (_ends_like_one(path) and path.is_file())
     except (OSError, ValueError):  # of text that cannot be a name
         return False
 

@@ -21,7 +21,7 @@ XML_LANG = "{http://www.w3.org/XML/1998/namespace}lang"
 def parse_epub(content: bytes, ending: str, target: str) -> ZippedDocument:
     """Parse a book. Raises DataError."""
     archive = Archive(content)
-    package = next(archive.tree(CONTAINER).iter("{*}rootfile")).get("full-path", "")
+    package = next((each.get("full-path", "") for each in archive.tree(CONTAINER).iter("{*}rootfile")), "")
     root = archive.tree(package)
     names: dict[str, list[str]] = {}
     for item in root.iter("{*}item"):

@@ -25,14 +25,16 @@ FIELD = re.compile(
     re.MULTILINE,
 )
 # What is no language: addresses, paths, colours, keys in any style.
-IDENTIFIER = re.compile(r"\S*[/@:#_\\]\S*|\S*\w[.]\w\S*|[a-z]+(?:[A-Z]\w*)+|[A-Z0-9_]*[0-9_][A-Z0-9_]*")
+IDENTIFIER = re.compile(r"\S*[/@:#_\\]\S*|\S*\w[.]\w\S*|[a-z]+[A-Z]\w*|[A-Z0-9_]*[0-9_][A-Z0-9_]*")
+LONGEST_IDENTIFIER = 100  # characters; the pattern takes quadratic time
 ICU = re.compile(r"\{\s*\w+\s*,\s*(?:plural|select|selectordinal)\b")
 JSON_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]:,]')
 
 
 def is_language(text: str) -> bool:
     """Whether the text of a message can be translated, rather than a name that programs use."""
-    return any(map(str.isalpha, TAG.sub("", text))) and not IDENTIFIER.fullmatch(text) and not ICU.search(text)
+    is_identifier = len(text) <= LONGEST_IDENTIFIER and IDENTIFIER.fullmatch(text)
+    return any(map(str.isalpha, TAG.sub("", text))) and not is_identifier and not ICU.search(text)
 
 
 # ---- .po
@@ -64,7 +66,9 @@ def _of_po(text: str, target: str) -> Iterator[Segment]:
             source = singular if name in ("msgstr", "msgstr[0]") else plural
 
             def write(translation: str, field: re.Match[str] = field) -> str:
-                lines = normalize(translation, width=76).split("\n")
+                # Babel takes quadratic time to wrap a long word.
+                width = 76 if max(map(len, translation.split()), default=0) < 500 else 0
+                lines = normalize(translation, width=width).split("\n")
                 return end_of_line.join(lines) + field[2][len(field[2].rstrip()) :]
 
             yield Segment(*field.span(2), pieces(source), write)
@@ -78,11 +82,14 @@ def _as_po(_: str, text: str, end: str) -> str:
 
 def _check(text: str, fields: list[re.Match[str]]) -> None:
     """Raise DataError for a line that belongs to no field."""
-    inside = {line for field in fields for line in range(*(text.count("\n", 0, at) for at in field.span()))}
-    inside |= {text.count("\n", 0, field.start()) for field in fields}
-    for number, line in enumerate(text.split("\n")):
-        if line.strip() and not line.startswith("#") and number not in inside:
-            raise DataError(f"line {number + 1}: expected a comment, or msgid or msgstr with a text in quotes.")
+    rest, start = fields[::-1], 0
+    for number, line in enumerate(text.split("\n"), 1):
+        while rest and rest[-1].end() <= start:
+            rest.pop()
+        is_inside = rest and rest[-1].start() <= start
+        if line.strip() and not line.startswith("#") and not is_inside:
+            raise DataError(f"line {number}: expected a comment, or msgid or msgstr with a text in quotes.")
+        start += len(line) + 1
 
 
 def _header(header: str, target: str) -> str:

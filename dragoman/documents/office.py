@@ -265,7 +265,7 @@ def _field_mark(element: Node) -> str | None:
     """begin, separate or end if a run is such a mark of a field, "" if it holds the field's instruction."""
     for child in element if local_name(element) == RUN else ():
         if local_name(child) == "fldChar":
-            return next(value for name, value in child.attrib.items() if name.endswith("fldCharType"))
+            return next((value for name, value in child.attrib.items() if name.endswith("fldCharType")), "")
         if local_name(child) == "instrText":
             return ""
     return None

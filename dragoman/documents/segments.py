@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from dragoman.documents.inline import Content, Inline, Span
+from dragoman.documents.inline import MAX_RUN, Content, Inline, Span
 
 TAG = re.compile(r"<[^<>]*>|\{\\[^{}]*\}")  # of HTML, and of subtitles
 NAME = re.compile(r"</?([\w.:-]+)")
 # Of programs: %(name)s, %d, %1$s, {name}, {{name}}, $t(key), %{name}, ${name}. A translation must have the same ones.
-PLACEHOLDER = re.compile(r"%\(\w+\)[a-zA-Z]|%\d*\$?[-+0-9.]*[a-zA-Z@](?!\w)|[%$]?\{\{?[\w.\s-]*\}\}?|\$t\([^)]*\)")
+PLACEHOLDER = re.compile(r"%\(\w+\)[a-zA-Z]|%\d*\$?[-+0-9.]*[a-zA-Z@](?!\w)|[%$]?\{\{?[\w.\s-]*\}\}?|\$t\([^()]*\)")
 VOID = frozenset(["br", "img", "hr", "wbr", "input"])
 
 
@@ -55,9 +55,14 @@ def pieces(text: str, between: str = "\n") -> list[Inline | str]:
     """The texts of a segment, which has them on lines of their own."""
     parts: list[Inline | str] = []
     for part in re.split(f"({between})", text):
-        inline = tagged(part)
-        parts.append(inline if any(map(str.isalpha, TAG.sub("", part))) else part)
+        parts.append(tagged(part) if has_words(part) else part)
     return parts
+
+
+def has_words(text: str) -> bool:
+    """Whether a text can be translated: it has letters beside its tags, and not too many of these."""
+    words, tags = TAG.subn("", text)
+    return tags <= MAX_RUN and any(map(str.isalpha, words))
 
 
 def tagged(text: str) -> Inline:

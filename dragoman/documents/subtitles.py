@@ -14,15 +14,18 @@ from itertools import pairwise
 from dragoman.console import display_width
 from dragoman.documents.document import Document
 from dragoman.documents.files import TextDocument
-from dragoman.documents.segments import TAG, Segment, SegmentedDocument, tagged
+from dragoman.documents.segments import TAG, Segment, SegmentedDocument, has_words, tagged
 from dragoman.errors import DataError
 from dragoman.text.marks import UNSPACED
 
 WIDTH = 42  # characters of a line on the screen, as broadcasters have it
+WIDEST = 84  # of a file with longer lines
+MOST_BALANCED = 6  # lines
 TIMES = re.compile(r"^[^\n]*\d[ \t]*-->[^\n]*\n?", re.MULTILINE)
 NUMBER = re.compile(r"\n[ \t]*\d+[ \t\r]*\n\Z")  # of the next cue
-# What stands around a text: settings such as {\an8}, a voice, marks of music, a dash and blanks.
-EDGES = re.compile(r"((?:\{[^{}]*\}|<v[^<>]*>|\\N|[♪♫#*\s]|[-–—]\s*(?=\S))*)(.*?)((?:[♪♫#*\s])*)", re.DOTALL)
+# What stands before a text, such as {\\an8}, a voice, a dash, and the marks of music, and what stands behind it.
+BEFORE = re.compile(r"(?:\{[^{}]*\}|<v[^<>]*>|\\N|[♪♫#*\s]|[-–—]\s*(?=\S))*")
+BEHIND = "♪♫#* \t\r\n"
 DASH = re.compile(r"[ \t]*(?:<[^<>]*>|\{[^{}]*\})*[ \t]*[-–—]")
 _BREAKS = re.compile(rf"(?<=[{UNSPACED}\u3000-\u303f\uff01-\uff65])(?<![「『（])(?=[{UNSPACED}「『（])")
 
@@ -71,19 +74,22 @@ def _segments(text: str, start: int, end: int, separator: str, ending: str) -> I
     line_break = r"\\[Nn]" if separator == r"\N" else r"\r?\n"
     bounds = [start, *(start + each.start() for each in re.finditer(line_break, text[start:end])), end]
     lines = [re.sub(rf"^{line_break}", "", text[a:b]) for a, b in pairwise(bounds)]
-    width = max(WIDTH, *(display_width(TAG.sub("", line)) for line in lines))
+    width = min(WIDEST, max(WIDTH, *(display_width(TAG.sub("", line)) for line in lines)))
     if not (len(lines) > 1 and all(map(DASH.match, lines))):
         bounds = [start, end]
     for first, last in pairwise(bounds):
-        edges = EDGES.fullmatch(text[first:last])
-        assert edges
-        words = " ".join(re.split(rf"{line_break}|\\h|\s+", edges[2]))
+        before = BEFORE.match(text, first, last)
+        assert before
+        begin = before.end()
+        words = text[begin:last].rstrip(BEHIND)
+        end = begin + len(words)
+        words = " ".join(re.split(rf"{line_break}|\\h|\s+", words))
         if ending == ".vtt":  # times highlight words
             words = re.sub(r"<[\d:.]+>", "", words).replace("&nbsp;", " ").replace("&amp;", "&")
-        if any(map(str.isalpha, TAG.sub("", words))):
+        if has_words(words):
             write = partial(broken, separator=separator, width=width)
             escaped = (lambda text, write=write: write(text).replace("&", "&amp;")) if ending == ".vtt" else write
-            yield Segment(first + edges.start(2), first + edges.end(2), [tagged(words)], escaped)
+            yield Segment(begin, end, [tagged(words)], escaped)
 
 
 def broken(text: str, separator: str, width: int = WIDTH) -> str:
@@ -92,7 +98,7 @@ def broken(text: str, separator: str, width: int = WIDTH) -> str:
     words = [part for word in whole.split(" ") for part in _parts(word)]
     limit = width
     lines = _filled(words, limit)
-    while limit > 1 and len(fewer := _filled(words, limit - 1)) == len(lines):
+    while 1 < len(lines) <= MOST_BALANCED and len(fewer := _filled(words, limit - 1)) == len(lines):
         lines, limit = fewer, limit - 1
     return separator.join(lines).replace("\0", " ")
 

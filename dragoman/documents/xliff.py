@@ -67,6 +67,6 @@ def _target(unit: Any, language: str) -> list[Any]:
         around[-1].set("trgLang", around[-1].get("trgLang", language))
     else:
         new.set("state", "needs-review-translation")
-        file = next(each for each in around if local_name(each) == "file")
-        file.set("target-language", file.get("target-language", language))
+        for file in (each for each in around if local_name(each) == "file"):
+            file.set("target-language", file.get("target-language", language))
     return [new]

@@ -21,7 +21,7 @@ from dragoman.errors import DataError
 
 MEMBERS = 10_000
 UNPACKED = 2**28  # bytes of all members
-PART = 2**26  # bytes of a member with text, whose tree takes several times as much
+PART = 2**25  # bytes of a member with text, whose tree takes several times as much
 ENCRYPTED = b"\xd0\xcf\x11\xe0"  # how Office's old format begins, in which its encrypted files are packed
 DECLARATION = re.compile(rb"\s*<\?xml.*?\?>\s*", re.DOTALL)
 
