@@ -280,6 +280,7 @@ HEAVY = {
     "blanks.srt": CUE + "a" + " " * 200_000 + "b",
     "words.srt": CUE + "word " * 50_000,
     "tags.srt": CUE + "<b>" * 100_000 + "x",
+    "two words.srt": CUE + "a" * 50 + " " + "b" * 50,
     "cues.srt": (CUE + "a word\n\n") * 10_000,
     "capitals.json": '{"a": "a' + "A" * 200_000 + '!"}',
     "dots.json": '{"a": "' + "a." * 100_000 + 'x y"}',

@@ -442,7 +442,8 @@ def fill_everything(page: Any) -> None:
     page.locator("#doubts").click()
 
 
-@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
 def test_the_page_is_accessible(browse: Callable[..., Any], tmp_path: Path, theme: str) -> None:
     """axe-core finds nothing serious on the empty page, and with every part in use."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python").Axe()

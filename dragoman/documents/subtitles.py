@@ -96,10 +96,13 @@ def broken(text: str, separator: str, width: int = WIDTH) -> str:
     """A text in as few lines as this width allows, all of about the same length."""
     whole = TAG.sub(lambda tag: tag[0].replace(" ", "\0"), text)
     words = [part for word in whole.split(" ") for part in _parts(word)]
-    limit = width
-    lines = _filled(words, limit)
-    while 1 < len(lines) <= MOST_BALANCED and len(fewer := _filled(words, limit - 1)) == len(lines):
-        lines, limit = fewer, limit - 1
+    lines = _filled(words, width)
+    if len(lines) <= MOST_BALANCED:
+        for limit in range(width - 1, 0, -1):
+            narrower = _filled(words, limit)
+            if len(narrower) > len(lines):
+                break
+            lines = narrower
     return separator.join(lines).replace("\0", " ")
 
 
