@@ -75,6 +75,7 @@ from dragoman.training import (
 from dragoman.training.optimizer import make_optimizer
 from dragoman.training.progress import end_reason, progress_of
 from dragoman.training.state import TrainingState
+from dragoman.translation.translator import Translator
 
 SIGNAL_GRACE_SECONDS = 5.0  # a signal repeated within this time is one: launcher, Slurm and a terminal may each send it
 
@@ -242,6 +243,20 @@ def newest_saved(root: Path, ranks: Ranks) -> checkpoint.Checkpoint | None:
     return saved
 
 
+def prepared_data(
+    config: Config, ranks: Ranks, directory: Path, other: Translator | None, sources: Sequence[Source] | None
+) -> tuple[PreparedData, checkpoint.Checkpoint | None]:
+    """The data of a run, and its newest checkpoint. Rank 0 prepares and checks the data; the others wait for it."""
+    if not ranks.is_first:
+        ranks.broadcast(None)
+    saved = checkpoint.newest(directory / "checkpoints", quarantine=ranks.is_first, warn=say)
+    if not ranks.is_first:
+        return load(directory / "data", is_checked=True), saved
+    data = starting.prepare(config, directory / "data", saved is not None, other, sources)
+    ranks.broadcast(None)
+    return data, saved
+
+
 def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     """Do the work of `train`, as one of several ranks or alone."""
     directory = Path(config.run.dir) / config.run.name
@@ -268,14 +283,7 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     if sources is not None:
         check_languages(config.data, sources)
     with run_lock.lock(directory) if ranks.is_first else nullcontext():
-        if not ranks.is_first:
-            ranks.broadcast(None)  # wait until rank 0 has prepared and checked the data
-        saved = checkpoint.newest(root, quarantine=ranks.is_first, warn=say)
-        if ranks.is_first:
-            data = starting.prepare(config, directory / "data", saved is not None, other, sources)
-            ranks.broadcast(None)
-        else:
-            data = load(directory / "data", is_checked=True)
+        data, saved = prepared_data(config, ranks, directory, other, sources)
         if starting.decides_steps_again(config, saved):
             steps = planning.planned_steps(config, data, speed) if ranks.is_first else None
             config = with_values(config, {"training.max_steps": ranks.broadcast(steps)})

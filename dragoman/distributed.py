@@ -133,7 +133,7 @@ def process_group(ranks: Ranks, device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def watched(ranks: Ranks, minutes: float) -> Iterator[Callable[[], None]]:
-    """Context manager: end this process if the function that it yields is not called for so many minutes.
+    """Context manager: yields a function to call at each step. If `minutes` pass without a call, this process ends.
 
     So nothing waits for ever for a rank that was stopped, a GPU that hangs or a link that is down. No other way ends a
     rank that waits inside a library.

@@ -292,3 +292,10 @@ def test_a_large_document_is_translated_in_parts() -> None:
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("x", bytes(2**20))
         assert json.loads(requests.get(f"{address}health", timeout=30).content) == {"status": "ok"}
+
+
+def test_a_request_counts_once() -> None:
+    """Guards --rate for our own requests that mention q, which are looked at as both dialects."""
+    for client in client_of(Access(rate=2)):
+        codes = [client.post("/translate", json={"text": "q"}).status_code for _ in range(3)]
+        assert codes == [200, 200, 429]

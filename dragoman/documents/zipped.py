@@ -60,7 +60,7 @@ class Archive:
             raise DataError("this is encrypted: save it anew, without a password.")
 
     def read(self, name: str, most: int = PART) -> bytes:
-        """A member of at most so many bytes."""
+        """Read a member, which may have at most `most` bytes."""
         try:
             if self.file.getinfo(name).file_size > most:
                 raise DataError(f"{name} in it has more than {most:,} bytes: split the document.")

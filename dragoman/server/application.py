@@ -80,13 +80,14 @@ class Api:
         body = await self._body(request)
         is_json = content_type(request) == "application/json"
         if not is_json or b'"q"' in body:
-            values = await self._values(request, body)
+            values = await read_values(request, body)
             if "q" in values or not is_json:
+                self.access.admit(request, str(values.get("api_key", "")))
                 read = partial(libretranslate.read_request, values, self.models)
                 # Detecting the languages of many texts takes time, and a thread takes some for itself.
                 asked, detected = await asyncio.to_thread(read) if values.get("source") == "auto" else read()
                 translator, results = await self._run(asked, request)
-                return JSONResponse(libretranslate.answer(values, detected, results, translator))
+                return JSONResponse(libretranslate.answer(values, detected, results, translator.usual.target))
         asked = read_request(body)
         self.access.admit(request, asked.api_key)
         _, results = await self._run(asked, request)

@@ -20,7 +20,6 @@ from dragoman.server.models import Models
 from dragoman.server.schemas import LibreRequest, ServerInfo, TranslateRequest
 from dragoman.translation.output import n_best
 from dragoman.translation.results import Translation
-from dragoman.translation.translator import Translator
 
 OURS = {"text": "q", "texts": "q", "source_lang": "source", "target_lang": "target", "n_best": "alternatives"}
 
@@ -40,6 +39,8 @@ def read_request(values: dict[str, Any], models: Models) -> tuple[TranslateReque
         asked = LibreRequest.model_validate(values)
         texts = [asked.q] if isinstance(asked.q, str) else asked.q
         detected = [detect(text, models) for text in texts] if asked.source == "auto" else []
+        if len({each["language"] for each in detected}) > 1:
+            raise HTTPException(400, "the texts are in several languages: send those of each language apart")
         source = detected[0]["language"] if detected else asked.source
         for language, known in ((source, 0), (asked.target, 1)):
             if language not in {direction[known] for direction in models.by_direction}:
@@ -59,16 +60,16 @@ def read_request(values: dict[str, Any], models: Models) -> tuple[TranslateReque
 
 
 def answer(
-    values: dict[str, Any], detected: list[dict[str, Any]], translations: list[Translation], translator: Translator
+    values: dict[str, Any], detected: list[dict[str, Any]], translations: list[Translation], target: str
 ) -> dict[str, Any]:
     """The answer: a list of each thing if `q` was one."""
     content: dict[str, Any] = {"translatedText": [each.text for each in translations]}
     if detected:
         content["detectedLanguage"] = detected
     if wanted := int(values.get("alternatives") or 0):
-        of_several = translator.with_decoding(n_best=wanted + 1, beam_size=wanted + 1)
         content["alternatives"] = [
-            [] if "\n" in each.source else list(dict.fromkeys(n_best(of_several, each)))[1:] for each in translations
+            [] if "\n" in each.source else list(dict.fromkeys(n_best(each, wanted + 1, target)))[1:]
+            for each in translations
         ]
     return content if isinstance(values["q"], list) else {name: value[0] for name, value in content.items()}
 

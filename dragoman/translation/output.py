@@ -34,16 +34,20 @@ def score_line(candidate: Candidate, in_full: bool) -> str:
 
 def as_text(translator: Translator, translation: Translation, align: bool) -> str:
     """A translation for people; `align` makes it a table."""
-    return _table(translator, translation) if align else "\n".join(n_best(translator, translation))
+    return (
+        _table(translator, translation)
+        if align
+        else "\n".join(n_best(translation, translator.config.decoding.n_best, translator.usual.target))
+    )
 
 
-def n_best(translator: Translator, translation: Translation) -> list[str]:
-    """The decoding.n_best translations of a text, best first. The k-th candidates of all sentences are joined.
+def n_best(translation: Translation, count: int, target: str) -> list[str]:
+    """The best translations of a text, best first. The k-th candidates of all sentences are joined.
 
     A sentence for which fewer were found repeats its best one, so that each text has the same number of lines.
     """
-    joiner = sentence_joiner(translator.usual.target)
-    several = range(1, translator.config.decoding.n_best)
+    joiner = sentence_joiner(target)
+    several = range(1, count)
     others = [
         joiner.join(found[k if k < len(found) else 0].text for found in (s.candidates for s in translation.sentences))
         for k in several
