@@ -268,6 +268,9 @@ def test_several_runs() -> None:
         assert directions == [("en", "it"), ("it", "en")]
         assert client.post("/translate", json={"q": TEXT, "source": "it", "target": "en"}).status_code == 200
         assert client.post("/translate", json={"text": TEXT, "target_lang": "en"}).status_code == 200
+        both = ["Where is the station of this town?", "Dov'è la stazione di questa città?"]
+        mixed = client.post("/translate", json={"q": both, "source": "auto", "target": "it"})
+        assert (mixed.status_code, "several languages" in mixed.json()["error"]) == (400, True)
         refused = client.post("/translate", json={"text": TEXT, "target_lang": "fr"})
         assert (refused.status_code, "only en to it, it to en" in refused.json()["detail"]) == (422, True)
     translator = echo()
