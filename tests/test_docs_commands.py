@@ -263,7 +263,9 @@ def test_shown_command_has_valid_arguments(command: str, monkeypatch: pytest.Mon
             source = (ROOT / script).read_text(encoding="utf-8")
             for option in re.findall(r"--[\w.]+", " ".join(arguments)):
                 assert option.removeprefix("--") in settings.SETTINGS or f'"{option}"' in source, option
-        case ["srun" | "curl" | "export", *_]:
+        case ["torchrun", *_, "translate.py", "--run", run, "--input", name, "--output", output]:
+            parse("translate", ["--run", run, "--input", name, "--output", output], "translate.py")
+        case ["srun" | "curl" | "export" | "cat", *_]:
             pass  # programs of others
         case _:
             pytest.fail(f"no test knows this command of the documentation: {command}")
