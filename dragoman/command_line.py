@@ -426,7 +426,10 @@ def parse_serve(words: Sequence[str], prog: str = "dragoman serve") -> argparse.
         text = f"{what} (default: {default:,})"
         add(option, type=_number(kind, 1 if kind is int else 0.01), default=argparse.SUPPRESS, metavar="N", help=text)
     parsed = parser.parse(words, ["decoding"])
-    resources.require("serve", ("fastapi", "uvicorn", "python_multipart", "prometheus_client"), "the server")
+    try:
+        resources.require("serve", ("fastapi", "uvicorn", "python_multipart", "prometheus_client"), "the server")
+    except ConfigError as error:
+        parser.error(str(error))
     return parsed
 
 
