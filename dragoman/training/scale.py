@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from dragoman import presets, settings
 from dragoman.errors import ConfigError
-from dragoman.training.outlook import Outlook
+from dragoman.training.outlook import FOR_UPDATES
 
 WIDTH = 80  # columns of the output
 # Printed by: python benchmarks/scale.py --data corpus/train --languages en fr --pairs 80000
@@ -37,9 +37,8 @@ GPUS = {
     "3090": (71, 24), "4090": (165, 24), "5090": (210, 32), "l4": (121, 24), "l40s": (362, 48), "a100": (312, 80),
     "h100": (989, 80), "h100-pcie": (756, 80), "h200": (989, 141), "b200": (2250, 180), "mi300x": (1307, 192),
 }  # fmt: skip
-# Share of the peak that training reaches (model FLOPs utilisation): eight A100 learn from 551,599 tokens a second of
-# fairseq's big Transformer, with MFU_TOKENS of a batch on each, and `presets.operations` counts those of a token.
-# https://github.com/NVIDIA/DeepLearningExamples/tree/master/PyTorch/Translation/Transformer
+# Share of the peak that training reaches (model FLOPs utilisation), and tokens of a batch on each GPU there: fairseq's
+# big Transformer on eight A100, by NVIDIA; docs/scale.md has the source and the arithmetic.
 MFU, MFU_TOKENS = 0.28, 10_240
 ENOUGH = 3_000  # held-out pairs, as in the test sets of WMT
 
@@ -109,11 +108,11 @@ def time(options: argparse.Namespace, values: dict) -> Iterator[tuple[str, float
     has_encoder = values["model.architecture"] != "decoder-only"
     layers = values["model.encoder_layers"] * has_encoder + values["model.decoder_layers"]
     python = updates * parts * layers * MEASURED["update"] / 3600
-    outlook = Outlook(learnt / max(computing, python) / 3600, learnt, 1)
-    limits = {"max_epochs": 1, "max_steps": updates, "max_minutes": outlook.minutes(1)}  # a pass in the units of each
+    whole = max(computing, python) / FOR_UPDATES  # hours of a pass
+    limits = {"max_epochs": 1, "max_steps": updates, "max_minutes": 60 * whole}  # a pass in the units of each
     passes = min(values[f"training.{key}"] / one for key, one in limits.items() if values[f"training.{key}"])
     how = f"passes: {passes:,.3g}, updates: {passes * updates:,.0f}; the longer of these, and validations:"
-    yield "  training", outlook.minutes(passes) / 60, how
+    yield "  training", passes * whole, how
     published = "given" if options.mfu else f"published: 1024 wide, {MFU_TOKENS:,} tokens on each"
     how = f"{share:g} ({published}) of {peak:g} TFLOP/s ({'given' if options.tflops else 'stated'}); "
     how += f"{operations / 1e6:,.0f} MFLOP a token (counted), {batch / options.gpus:,.0f} tokens on each"
