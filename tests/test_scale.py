@@ -188,6 +188,7 @@ def test_held_out_pairs_are_named_only_where_there_are_too_many(planned: Callabl
     assert "holds out" not in again
     assert "holds out" not in planned("--pairs 100M --data.validation my.tsv --data.test other.tsv")
     assert "holds out" not in planned("--pairs 10k")
+    assert "--data.test_fraction 0.0015 leaves 3,000" in planned("--pairs 2M")
 
 
 @pytest.mark.parametrize(
