@@ -68,7 +68,6 @@ from dragoman.training import (
     schedule,
     starting,
     tensorboard,
-    trackers,
     update_log,
     validation,
 )
@@ -263,7 +262,8 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     root = directory / "checkpoints"
     # Everything that can be refused is refused before anything is written.
     tune_device(device)
-    trackers.check_installed(config)
+    if config.training.tracker != "tensorboard":
+        resources.require(config.training.tracker, [config.training.tracker], "training.tracker")
     saved = newest_saved(root, ranks)
     dtype = DTYPES[ranks.broadcast(starting.precision(config, device, saved))]
     say(describe_device(device, dtype))

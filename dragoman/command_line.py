@@ -15,7 +15,6 @@ import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -458,12 +457,7 @@ def parse_serve(words: Sequence[str], prog: str = "dragoman serve") -> argparse.
         text = f"{what} (default: {default:,})"
         add(option, type=_number(kind, 1 if kind is int else 0.01), default=argparse.SUPPRESS, metavar="N", help=text)
     parsed = parser.parse(words, ["decoding"])
-    missing = [
-        name for name in ("fastapi", "uvicorn", "python_multipart", "prometheus_client") if find_spec(name) is None
-    ]
-    if missing:
-        install = resources.install("serve")
-        parser.error(f"cannot find {' and '.join(missing)}: install what the server needs with {install}")
+    resources.require("serve", ("fastapi", "uvicorn", "python_multipart", "prometheus_client"), "the server")
     return parsed
 
 
