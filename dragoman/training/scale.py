@@ -59,7 +59,7 @@ def main(options: argparse.Namespace) -> None:
     for key, share in held_out(values).items():
         if (count := share * options.pairs) > 10 * ENOUGH:
             less = f"--{key} {ENOUGH / options.pairs:.2g} leaves {ENOUGH:,}"
-            print(textwrap.fill(f"{key} holds out {count:,.0f} pairs, all of which are translated: {less}.", WIDTH))
+            print(textwrap.fill(f"{key} holds out {count:,.0f} pairs, from which nothing is learnt: {less}.", WIDTH))
 
 
 def held_out(values: dict) -> dict[str, float]:
