@@ -26,14 +26,12 @@ from dragoman.translation.input import Input
 from dragoman.translation.output import open_output, write
 from dragoman.translation.translator import Translator
 
-OPTIONS = ("to", "source", "prefix", "json", "align", "score", "embed", "engine")  # that change the output of a line
-
 
 @contextmanager
 def open_lines(
     translator: Translator, given: Input, options: argparse.Namespace
 ) -> Iterator[tuple[Callable[[Sequence[str]], bool], Callable[[str], None]]]:
-    """Context manager: yields `Blocks.has` and `Blocks.add` if a large file is translated into a file.
+    """Context manager: yields `Blocks.has` and `Blocks.add` if a file of more than two blocks goes to a file.
 
     Otherwise each block is written at once. Raises RunInUseError if another process writes this file, and StorageError.
     """
@@ -41,8 +39,7 @@ def open_lines(
     if path and given.shard:
         path = shard_path(path, given.shard)
         console.warn(f"{path} gets {sum(given.sizes or []):,} lines, from line {given.first:,} on")
-    is_small = len(given.sizes or []) < 3  # LINES, and a last line without an end, are done in seconds
-    if path is None or is_small or options.attention or (path.exists() and not path.is_file()):
+    if path is None or len(given.sizes or []) < 3 or options.attention or (path.exists() and not path.is_file()):
         with open_output(path) as output:
             yield lambda texts: False, partial(write, output)
         return
@@ -70,7 +67,7 @@ def _made_with(translator: Translator, options: argparse.Namespace) -> list[obje
     """All that decides a translation, except its text."""
     terms, decoding = translator.glossary and translator.glossary.terms, asdict(translator.config.decoding)
     device = options.device.partition(":")[0]  # any GPU
-    given = [vars(options)[name] for name in OPTIONS]
+    given = [vars(options)[name] for name in ("to", "source", "prefix", "json", "align", "score", "embed", "engine")]
     return [resources.version(), translator.manifests, terms, decoding, device, given]
 
 
