@@ -201,6 +201,31 @@ def test_training_continues_while_a_sharded_model_is_saved(
     assert not list(harness.checkpoints(config).glob(".tmp-*"))
 
 
+@pytest.mark.slow
+def test_a_rank_holds_its_share_of_a_sharded_model(tiny: Tiny, tmp_path: Path) -> None:
+    """Guards the memory that FSDP is there for: of weights, gradients and moments."""
+    config = tiny(run__name="several", training__fsdp=True, **EXACT)
+
+    def note_bytes() -> None:
+        save = saving.save
+
+        def noting(state: TrainingState) -> None:
+            moments = [moment for each in state.optimizer.state.values() for moment in each.values() if moment.dim()]
+            held: list[Any] = [*state.model.parameters(), *moments]
+            whole = sum(tensor.numel() for tensor in held)
+            own = sum(tensor.to_local().untyped_storage().nbytes() // tensor.element_size() for tensor in held)
+            (tmp_path / f"{state.ranks.rank}.json").write_text(json.dumps([own, whole]))
+            save(state)
+
+        saving.save = noting
+
+    assert run(config, 4, everywhere=note_bytes) == [0] * 4
+    held = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("[0-3].json"))]
+    assert len(held) == 4
+    for own, whole in held:
+        assert own < 0.3 * whole
+
+
 def test_a_rank_that_dies_ends_all(tiny: Tiny, alone: Config, capfd: pytest.CaptureFixture[str]) -> None:
     """Guards against waiting forever for a rank that has died; the last checkpoint stays intact."""
     config = tiny(run__name="several", **EXACT)
