@@ -12,7 +12,6 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 
-import io
 import random
 import runpy
 import shutil
@@ -294,8 +293,7 @@ def run_python(
             for number, file in enumerate((stdin, stdout, stderr)):
                 os.dup2(file.fileno(), number)
             sys.stdin, sys.stdout, sys.stderr = (
-                io.TextIOWrapper(io.FileIO(number, mode, closefd=False), encoding="utf-8")
-                for number, mode in enumerate("rww")
+                os.fdopen(number, mode, encoding="utf-8", closefd=False) for number, mode in enumerate("rww")
             )
             os.chdir(folder)
             os.environ.update(environment)
