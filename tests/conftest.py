@@ -284,7 +284,7 @@ def run_python(
 
     The process is forked, since importing torch takes longer than most programs.
     """
-    arguments = [str(word) for word in words]
+    arguments = [os.fsdecode(word) if isinstance(word, bytes) else str(word) for word in words]
     with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         stdin.write(given)
         stdin.seek(0)
