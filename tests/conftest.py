@@ -161,9 +161,12 @@ def tiny(tmp_path: Path) -> Callable[..., Config]:
     return partial(tiny_config, tmp_path)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """A Chromium without a window, by Playwright; the test is skipped where one of them is missing."""
+    """A Chromium without a window, by Playwright; tests are skipped where one of them is missing.
+
+    Each page has its own storage. One browser for the whole session would leave an event loop to other tests.
+    """
     driver = pytest.importorskip("playwright.sync_api", reason="needs playwright: pip install playwright")
     chromium = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if not chromium:

@@ -24,11 +24,13 @@ EXAMPLES = ["My name is Anna.", "I live in Rome."]
 
 
 @pytest.fixture
-def browse(browser: Any) -> Callable[..., Any]:
+def browse(browser: Any) -> Iterator[Callable[..., Any]]:
     """Open a page in Chromium, and record its requests and errors."""
+    opened = []
 
     def page_at(address: str, **options: Any) -> Any:
         page = browser.new_page(**options)
+        opened.append(page)
         page.requests = []
         page.errors = []
         page.on("request", lambda request: page.requests.append(request))
@@ -39,7 +41,9 @@ def browse(browser: Any) -> Callable[..., Any]:
         page.get_by_text("English to Italian").wait_for()
         return page
 
-    return page_at
+    yield page_at
+    for page in opened:
+        page.close()
 
 
 def address_of(server: Server) -> str:
