@@ -68,7 +68,6 @@ from dragoman.training import (
     schedule,
     starting,
     tensorboard,
-    trackers,
     update_log,
     validation,
 )
@@ -159,6 +158,7 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
             if ended or state.should_stop(stop) or is_best or progress.step % settings.save_every == 0:
                 saving.save(state)
                 done = ended or state.should_stop(stop)  # again: a signal may have come while saving
+        saving.finish(state)
     if state.writer:
         state.writer.close()
 
@@ -265,7 +265,8 @@ def start_or_resume(config: Config, ranks: Ranks, device: torch.device) -> int:
     root = directory / "checkpoints"
     # Everything that can be refused is refused before anything is written.
     tune_device(device)
-    trackers.check_installed(config)
+    if config.training.tracker != "tensorboard":
+        resources.require(config.training.tracker, [config.training.tracker], "training.tracker")
     saved = newest_saved(root, ranks)
     dtype = DTYPES[ranks.broadcast(starting.precision(config, device, saved))]
     say(describe_device(device, dtype))

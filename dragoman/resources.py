@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
-from importlib.util import module_from_spec, spec_from_file_location
+from collections.abc import Sequence
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
+
+from dragoman.errors import ConfigError
 
 _PACKAGE = Path(__file__).resolve().parent
 IN_CLONE = not (_PACKAGE / "config.yaml").exists()
@@ -22,6 +25,19 @@ def command(name: str) -> str:
 def install(extra: str) -> str:
     """How to install the libraries of an extra here, for messages."""
     return f"pip install -e '.[{extra}]'" if IN_CLONE else f"pip install 'dragoman[{extra}]'"
+
+
+def require(extra: str, modules: Sequence[str], user: str) -> None:
+    """Raise ConfigError unless the modules of an extra are installed; the message names the user, which needs them."""
+    if missing := [name for name in modules if not _is_installed(name)]:
+        raise ConfigError(f"cannot find {' and '.join(missing)}: install what {user} needs with {install(extra)}")
+
+
+def _is_installed(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package that it is in
+        return False
 
 
 def version() -> str:

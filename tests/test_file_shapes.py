@@ -793,7 +793,9 @@ def test_missing_library_is_named(file: str, module: str, tmp_path: Path, monkey
     (tmp_path / file).write_bytes(b"")
     monkeypatch.setitem(sys.modules, module, None)
     kind = Path(file).suffix
-    with pytest.raises(ConfigError, match=rf"cannot find {module}: install what reads {kind} files with pip install"):
+    with pytest.raises(
+        ConfigError, match=rf"cannot find {module}: install what reading {kind} files needs with pip install"
+    ):
         read(tmp_path / file)
 
 

@@ -361,7 +361,7 @@ def test_what_is_missing_can_be_installed(in_clone: bool, monkeypatch: pytest.Mo
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     for attempt, library in (
         (lambda: markup.parse_markup("<a/>", "xml"), "lxml"),
-        (lambda: formats.require_libraries("onnx"), "onnxruntime"),
+        (lambda: resources.require("export", formats.WRITERS["onnx"], "onnx"), "onnxruntime"),
     ):
         with pytest.raises(ConfigError) as refused:
             attempt()

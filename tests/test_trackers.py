@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import defaultdict
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ import pytest
 
 from conftest import tiny_config
 from dragoman.__main__ import run as run_command
-from dragoman.errors import ConfigError
 from dragoman.evaluation.curves import read_points
 from dragoman.settings import Config, with_values
 from dragoman.training import trackers
@@ -168,9 +168,12 @@ def test_a_damaged_note_stops_nothing(wandb: FakeWandb, tmp_path: Path, capsys: 
         assert capsys.readouterr().err.count("warning: training.tracker wandb gets no more points") == 1
 
 
-def test_a_missing_library_is_said_before_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_said_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Guards against hours of training without the curves that were asked for."""
-    monkeypatch.setattr(trackers, "find_spec", lambda name: None)
-    trackers.check_installed(Config())
-    with pytest.raises(ConfigError, match=r"training.tracker is mlflow, .*pip install .*\[mlflow\]"):
-        trackers.check_installed(with_values(Config(), {"training.tracker": "mlflow"}))
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    assert run_command("train", tiny_config(tmp_path, training__tracker="mlflow")) == 2
+    error = capsys.readouterr().err
+    assert re.search(r"cannot find mlflow: install what training.tracker needs with pip install .*\[mlflow\]", error)
+    assert not list(tmp_path.rglob("checkpoints"))

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import PurePath
 
 from dragoman import resources
 from dragoman.corpora.formats.file_formats import DOCUMENTS, HTML, MARKDOWN, FileFormat, format_of
 from dragoman.documents.document import Document
 from dragoman.documents.inline import Content, Inline
-from dragoman.errors import ConfigError, DataError
+from dragoman.errors import DataError
 
 LARGEST = 2**26  # bytes of a document as it is stored
 SNIFFED = 2**16  # bytes that tell the format
@@ -50,9 +49,7 @@ def parse_file(content: bytes, name: str, target: str) -> Document:
     known = document_format(name, content)
     if len(content) > LARGEST:
         raise DataError(f"{name} has {len(content):,} bytes, but a document may have {LARGEST:,}: split it.")
-    if missing := [module for module in known.needs if find_spec(module) is None] if known else []:
-        install = resources.install("documents")
-        raise ConfigError(f"cannot find {' and '.join(missing)}: install what {name} needs with {install}")
+    resources.require("documents", known.needs if known else (), name)
     module, _, function = (known.parser if known else "files:parse_lines").partition(":")
     parse: Callable[[bytes, str, str], Document] = getattr(import_module(f"dragoman.documents.{module}"), function)
     try:

@@ -10,12 +10,11 @@ Limits: a document of `MAX_CHARACTERS` characters, nested `inline.MAX_DEPTH` dee
 
 from __future__ import annotations
 
-from importlib.util import find_spec
 from typing import Literal
 
 from dragoman import resources
 from dragoman.documents.document import Document, translate_document
-from dragoman.errors import ConfigError, DataError
+from dragoman.errors import DataError
 from dragoman.text.cleaning import require_text
 from dragoman.translation.translator import Translator
 
@@ -37,9 +36,7 @@ def parse_markup(text: str, kind: str) -> Document:
     ConfigError if the libraries are not installed.
     """
     require_text(text)
-    if missing := [name for name in LIBRARIES[kind] if find_spec(name) is None]:
-        install = resources.install("documents")
-        raise ConfigError(f"cannot find {' and '.join(missing)}: install what {kind} needs with {install}")
+    resources.require("documents", LIBRARIES[kind], kind)
     if len(text) > MAX_CHARACTERS:
         raise DataError(f"this has {len(text):,} characters, but a document may have {MAX_CHARACTERS:,}: split it.")
     match kind:

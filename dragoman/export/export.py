@@ -20,7 +20,7 @@ import argparse
 import shutil
 from pathlib import Path
 
-from dragoman import checkpoint, console, serialization
+from dragoman import checkpoint, console, resources, serialization
 from dragoman.command_line import EXPORT_MARK
 from dragoman.errors import ConfigError
 from dragoman.evaluation.metrics import tokenization
@@ -33,7 +33,7 @@ from dragoman.translation.translator import Translator
 
 def main(options: argparse.Namespace) -> None:
     """Make the export that the command line asks for, and print its path."""
-    formats.require_libraries(options.to)
+    resources.require("export", formats.WRITERS[options.to], options.to)
     translator = Translator(options.run, "cpu")
     export(translator, options.run, options.to, options.output, bool(options.quantize))
     for line in card.limitations(options.to, translator):

@@ -12,16 +12,13 @@ The engines' libraries come with `pip install -e ".[export]"` and are imported w
 
 from __future__ import annotations
 
-from importlib import import_module
 from pathlib import Path
 from typing import Literal
 
 import torch
 
-from dragoman import resources
 from dragoman.architectures.ctranslate2_spec import ctranslate2_spec, save_ctranslate2
 from dragoman.dataset import Tokenizer
-from dragoman.errors import ConfigError
 from dragoman.export.loaded import LoadedExport, ctranslate2_greedy
 from dragoman.export.to_argos import load_argos, pack_argos, save_argos
 from dragoman.export.to_huggingface import load_huggingface, save_huggingface
@@ -43,17 +40,6 @@ READERS = {  # packages needed to load an export
     "onnx": ("onnxruntime", "tokenizers"),
     "argos": ("argostranslate",),
 }
-
-
-def require_libraries(kind: Format) -> None:
-    """Check that the libraries for a format are installed. Raises ConfigError with the command that installs them."""
-    for name in WRITERS[kind]:
-        try:
-            import_module(name)
-        except ImportError as error:
-            raise ConfigError(
-                f"{kind} needs {' and '.join(WRITERS[kind])} ({error}): {resources.install('export')}."
-            ) from None
 
 
 def unsupported(

@@ -15,7 +15,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from dragoman import checkpoint, console, hub
+from dragoman import checkpoint, console, hub, resources
 from dragoman.averaging import TO_RESUME
 from dragoman.errors import ConfigError, StorageError
 from dragoman.export import card, formats
@@ -59,7 +59,7 @@ def add_export(translator: Translator, run: Path, kind: Format, folder: Path, te
     if reason:
         console.warn(f"without the files of {kind}: {reason}")
         return False
-    formats.require_libraries(kind)
+    resources.require("export", formats.WRITERS[kind], kind)
     made = temporary / kind
     export(translator, run, kind, made)
     (made / "README.md").unlink()

@@ -6,23 +6,14 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from dragoman import console, resources, serialization, storage
-from dragoman.errors import ConfigError
+from dragoman import console, serialization, storage
 from dragoman.settings import Config, values
 
 NOTE = "tracker.json"  # of a run: its id in the tracker, and the last step sent of each curve
 PROJECTS = {"trackio": "TRACKIO_PROJECT", "mlflow": "MLFLOW_EXPERIMENT_NAME", "wandb": "WANDB_PROJECT"}
-
-
-def check_installed(config: Config) -> None:
-    """Raise ConfigError if the library of training.tracker is missing."""
-    name = config.training.tracker
-    if name in PROJECTS and not find_spec(name):
-        raise ConfigError(f"training.tracker is {name}, but its library is missing: {resources.install(name)}")
 
 
 def _open(name: str, config: Config, known: str | None) -> tuple[str, Callable[..., Any], Callable[[], Any]]:

@@ -19,7 +19,8 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import IO, Any
 
-from dragoman.corpora.formats.units import BROKEN, require, require_skip
+from dragoman import resources
+from dragoman.corpora.formats.units import BROKEN, require_skip
 from dragoman.errors import DataError
 from dragoman.reading import BLOCK, LONGEST_LINE, shown
 from dragoman.settings import DataConfig
@@ -33,7 +34,7 @@ def _open_zst(stream: Any) -> Any:
     try:
         from compression import zstd  # pyright: ignore[reportMissingImports]  # Python 3.14
     except ImportError:
-        require(".zst", "backports.zstd")
+        resources.require("formats", ["backports.zstd"], "reading .zst files")
         from backports import zstd
     return zstd.open(stream)
 

@@ -11,10 +11,11 @@ from datetime import date, time, timedelta
 from itertools import chain
 from typing import Any
 
+from dragoman import resources
 from dragoman.corpora.formats.files import File, seekable
 from dragoman.corpora.formats.records import reason
 from dragoman.corpora.formats.tables import NotText, Row, Table, pairs_of_rows
-from dragoman.corpora.formats.units import Say, Units, require
+from dragoman.corpora.formats.units import Say, Units
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 
@@ -24,7 +25,7 @@ LARGEST = 2**28  # bytes of a workbook when it is unpacked
 def read_workbook(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     """Read a workbook of Excel or LibreOffice. Raises DataError."""
     [file] = files
-    require(file.suffix, "python_calamine")
+    resources.require("formats", ["python_calamine"], f"reading {file.suffix} files")
     import python_calamine
 
     with seekable(file) as content:

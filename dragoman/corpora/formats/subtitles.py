@@ -13,8 +13,9 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+from dragoman import resources
 from dragoman.corpora.formats.files import File, read_text
-from dragoman.corpora.formats.units import Fault, Say, Units, broken, require
+from dragoman.corpora.formats.units import Fault, Say, Units, broken
 from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 
@@ -32,7 +33,7 @@ class Cue(NamedTuple):
 
 def read_subtitles(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     """Read two files of subtitles, or one as plain text. The position is the number of a cue of the first file."""
-    require(files[0].suffix, "pysubs2")
+    resources.require("formats", ["pysubs2"], f"reading {files[0].suffix} files")
     faults: list[Fault] = []
     sides = [_cues(file, data, faults) for file in files]
     yield from (broken(number, *fault, data) for number, fault in enumerate(faults, 1))

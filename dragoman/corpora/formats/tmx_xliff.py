@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from dragoman import resources
 from dragoman.corpora.formats.files import File, open_unpacked
 from dragoman.corpora.formats.language_names import find_all, language_of, other_languages, serves_others
-from dragoman.corpora.formats.units import Fault, Say, Units, as_unit, broken, languages_of, left_out, require
+from dragoman.corpora.formats.units import Fault, Say, Units, as_unit, broken, languages_of, left_out
 from dragoman.corpora.formats.xml_stream import local_name, units
 from dragoman.corpora.references import reference
 from dragoman.settings import DataConfig
@@ -24,7 +25,7 @@ UNTRANSLATED = frozenset(["new", "needs-translation", "initial"])  # states of a
 
 def read_tmx(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     """Read a translation memory. Raises DataError."""
-    require(".tmx", "lxml")
+    resources.require("formats", ["lxml"], "reading .tmx files")
     [file] = files
     there: dict[str, None] = {}  # the languages, in order
     number, waiting = 0, []  # units before the first pair
@@ -76,7 +77,7 @@ def _variants(unit: Any) -> Iterator[tuple[str, str]]:
 
 def read_xliff(files: Sequence[File], data: DataConfig, say: Say) -> Units:
     """Read an XLIFF file. Raises DataError."""
-    require(".xliff", "lxml")
+    resources.require("formats", ["lxml"], "reading .xliff files")
     [file] = files
     sides: Sequence[int] | None = None
     number = 0

@@ -7,11 +7,9 @@ A reader is a function of one or two files that yields (position, source, target
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from importlib.util import find_spec
 from typing import NamedTuple
 
-from dragoman import resources
-from dragoman.errors import ConfigError, DataError
+from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 
 Unit = tuple[int, str, str]
@@ -71,10 +69,3 @@ def is_left_out(text: str) -> bool:
 def unmarked(text: str) -> str:
     """Return a side of a broken or left-out unit without its mark, to be shown."""
     return text.removeprefix(BROKEN).removeprefix(LEFT_OUT)
-
-
-def require(kind: str, *modules: str) -> None:
-    """Raise ConfigError unless the libraries that read a kind of file are installed."""
-    if missing := [name for name in modules if find_spec(name) is None]:
-        install = resources.install("formats")
-        raise ConfigError(f"cannot find {' and '.join(missing)}: install what reads {kind} files with {install}")
