@@ -29,7 +29,7 @@ from common import write_made_up_text
 
 from dragoman.command_line import override, read_settings
 from dragoman.corpora import preparation
-from dragoman.corpora.prepared_files import load_pairs
+from dragoman.corpora.prepared_files import CleanedCorpus, load_pairs
 from dragoman.dataset import batch_plan
 from dragoman.filtering.duplicates import KEYS, Repeats
 from dragoman.settings import Config
@@ -54,17 +54,17 @@ def prepare(options: argparse.Namespace) -> dict[str, float]:
     shared = 0.0
 
     def timed(work: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
             nonlocal shared
             started = time.process_time()
-            result = work(*arguments)
+            result = work(*arguments, **named)
             shared += time.process_time() - started
             return result
 
         return call
 
-    for stage in ("read", "encode"):
-        setattr(preparation._Preparation, stage, timed(getattr(preparation._Preparation, stage)))
+    for owner, stage in ((CleanedCorpus, "read_share"), (preparation._Preparation, "encode")):
+        setattr(owner, stage, timed(getattr(owner, stage)))
     started = time.process_time()
     preparation.prepare_data(configuration(options), options.work / "data", lambda _: None)
     return {"serial": time.process_time() - started - shared, "parallel": shared}

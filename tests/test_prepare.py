@@ -161,7 +161,7 @@ def test_killed_processes_leave_what_they_finished(tmp_path: Path, monkeypatch: 
     done: list[int] = []
     encode = preparation._encode_shard
     monkeypatch.setattr(preparation, "_encode_shard", lambda *given: (done.append(1), encode(*given))[1])
-    monkeypatch.setattr(preparation.CleanedCorpus, "read_share", lambda *_: pytest.fail("the text is read again"))
+    monkeypatch.setattr(preparation.CleanedCorpus, "read_share", lambda *_, **__: pytest.fail("the text is read again"))
     monkeypatch.setattr(preparation, "train_tokenizer", lambda *_: pytest.fail("tokenizers are trained again"))
     config = read_settings(words(tmp_path))
     prepare_data(config, tmp_path / "runs/tiny/data", quiet)

@@ -2,10 +2,9 @@
 
     with Crew(processes=4) as crew:
         crew.map(work, crew.shares)         # work(share) does the shards whose numbers are in its share
-        crew.wait()
 
-Processes hand over files, not data: each reads the corpus itself, and whoever has done a shard has renamed its file
-into place. So neither the number of processes nor a kill changes the result.
+Processes exchange files, not data: each reads the corpus itself, and renames the file of a finished shard into place.
+So neither the number of processes nor a kill changes the result.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from concurrent.futures import ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from dragoman.errors import TooLargeError
@@ -31,7 +29,7 @@ Task = TypeVar("Task")
 
 @dataclass(frozen=True)
 class Share:
-    """The shards of one process: every so-manieth of its rank, which has every so-manieth of all."""
+    """The shards of one process. Ranks take turns, and so do the processes of a rank."""
 
     rank: int = 0
     ranks: int = 1
@@ -65,9 +63,7 @@ class Crew:
     def __enter__(self) -> Crew:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._pool:
             self._pool.shutdown(cancel_futures=True)
 
@@ -96,10 +92,8 @@ class Crew:
             wait(futures)  # for all, before an error makes the caller remove what they write
             return [future.result() for future in futures]
         except BrokenProcessPool as error:
-            raise TooLargeError(
-                "a process of the preparation was killed, most often for lack of memory: run the same command again "
-                f"with fewer --processes (now {self.processes}), which continues."
-            ) from error
+            remedy = f"run the same command again with fewer --processes (now {self.processes})"
+            raise TooLargeError(f"a process was killed, most often for lack of memory: {remedy}.") from error
 
     def broadcast(self, value: T) -> T:
         """The value of rank 0, on every rank."""

@@ -101,7 +101,8 @@ def prepare_run(
     Args:
         has_checkpoint: without one, changed data are prepared again
     """
-    fresh = not directory.exists()
+    crew = crew or Crew()
+    fresh = crew.is_first and not directory.exists()  # other ranks do not look: NFS may remember that it was missing
     try:
         data = prepare_data(config, directory, say, tokenizers, sources, crew)
     except DataChangedError as error:
@@ -254,14 +255,10 @@ class _Preparation:
         shares = crew.shares
         if not all(source.files or data.revision for source in self.sources):
             shares = [Share()] if crew.is_first else []  # several processes could read several versions
-        counts = crew.map(self.read, shares)
+        counts = crew.map(partial(text.read_share, sources=self.sources, data=data), shares)
         crew.wait()
         if crew.is_first:
             text.complete(counts[0], self.sources, data)
-
-    def read(self, share: Share) -> int:
-        """Read a share of the corpus; see `CleanedCorpus.read_share`."""
-        return self.text.read_share(share, self.sources, self.config.data)
 
     def _prepare_tokenizers(self, crew: Crew, say: Say, given: Tokenizers | None) -> None:
         """Save the given tokenizers, or train them on the text.
