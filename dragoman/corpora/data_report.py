@@ -127,7 +127,7 @@ def measure_side(
     if data.several:
         language = f"{SIDES[side]} ({', '.join(dict.fromkeys(direction[side] for direction in data.several))})"
     wanted = np.zeros(text.counts["train"].kept, bool)
-    wanted[sample_indices(len(wanted))] = True
+    wanted[sample_indices(len(wanted), SAMPLE)] = True
     by_language: defaultdict[str, list[str]] = defaultdict(list)
     for pair in compress(cased, wanted.tobytes()):
         line, name = _without_tag(pair[side], language, data)
@@ -149,11 +149,11 @@ def measure_side(
     )
 
 
-def sample_indices(count: int) -> np.ndarray:
-    """Return the indices of all pairs, or of SAMPLE random ones; sorted, and always the same."""
-    if count <= SAMPLE:
+def sample_indices(count: int, most: int) -> np.ndarray:
+    """Return the indices of all pairs, or of `most` random ones; sorted, and always the same."""
+    if count <= most:
         return np.arange(count)
-    return np.sort(np.random.default_rng(0).choice(count, SAMPLE, replace=False))
+    return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
 
 
 def _without_tag(text: str, language: str, data: DataConfig) -> tuple[str, str]:
