@@ -43,7 +43,7 @@ from dragoman.architectures.loss import Loss, batch_loss
 from dragoman.console import say
 from dragoman.corpora.hiding import make_hiding
 from dragoman.corpora.language_choice import check_languages, with_languages
-from dragoman.corpora.preparation import PreparedData, load
+from dragoman.corpora.preparation import PreparedData, load, prepare_run, prepared_preset
 from dragoman.corpora.sources import Source, find_sources
 from dragoman.dataset import Batch
 from dragoman.device import (
@@ -227,7 +227,8 @@ def choose_open_settings(
     config = with_languages(config, say if ranks.is_first else lambda choice: None)
     sources = find_sources(config.data)
     if ranks.is_first:
-        config = validation.with_tokenization(starting.with_preset(config, device, speed, sources))
+        prepared = prepared_preset(config)
+        config = validation.with_tokenization(starting.with_preset(config, device, speed, sources, prepared))
     return with_values(config, ranks.broadcast(values(config))), sources
 
 
@@ -252,7 +253,8 @@ def prepared_data(
     saved = checkpoint.newest(directory / "checkpoints", quarantine=ranks.is_first, warn=say)
     if not ranks.is_first:
         return load(directory / "data", is_checked=True), saved
-    data = starting.prepare(config, directory / "data", saved is not None, other, sources)
+    tokenizers = (other.source, other.target) if other else None
+    data = prepare_run(config, directory / "data", saved is not None, say, tokenizers, sources)
     ranks.broadcast(None)
     return data, saved
 

@@ -4,7 +4,7 @@
     python benchmarks/scale.py --data corpus/train --languages en fr --pairs 80000
 
 The last lines go into dragoman/training/scale.py. Seconds are processor seconds, so a busy machine changes them little.
-Those of preparing are divided into what only the main thread does and what all cores share. Memory per pair comes from
+Those of preparing are divided into the shards, which all cores share, and the rest. Memory per pair comes from
 the allocations of Python and numpy, and that of a process from the kernel.
 """
 
@@ -29,7 +29,7 @@ from common import write_made_up_text
 
 from dragoman.command_line import override, read_settings
 from dragoman.corpora import preparation
-from dragoman.corpora.prepared_files import load_pairs
+from dragoman.corpora.prepared_files import CleanedCorpus, load_pairs
 from dragoman.dataset import batch_plan
 from dragoman.filtering.duplicates import KEYS, Repeats
 from dragoman.settings import Config
@@ -51,11 +51,23 @@ def configuration(options: argparse.Namespace) -> Config:
 
 def prepare(options: argparse.Namespace) -> dict[str, float]:
     """Prepare the text; return the processor seconds and the peak memory."""
-    before = time.thread_time(), time.process_time()
+    shared = 0.0
+
+    def timed(work: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **named: Any) -> Any:
+            nonlocal shared
+            started = time.process_time()
+            result = work(*arguments, **named)
+            shared += time.process_time() - started
+            return result
+
+        return call
+
+    for owner, stage in ((CleanedCorpus, "read_share"), (preparation._Preparation, "encode")):
+        setattr(owner, stage, timed(getattr(owner, stage)))
+    started = time.process_time()
     preparation.prepare_data(configuration(options), options.work / "data", lambda _: None)
-    serial, own = time.thread_time() - before[0], time.process_time() - before[1]
-    workers = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return {"serial": serial, "parallel": own - serial + workers.ru_utime + workers.ru_stime}
+    return {"serial": time.process_time() - started - shared, "parallel": shared}
 
 
 def learn(options: argparse.Namespace) -> dict[str, float]:

@@ -33,6 +33,7 @@ COMMANDS = {
     "evaluate": Command("score a trained translator", "dragoman.evaluation.evaluate", "the report"),
     "runs": Command("list runs with their scores, or compare some", "dragoman.evaluation.runs", "the list"),
     "check": Command("check a corpus before training", "dragoman.check", "the check"),
+    "prepare": Command("prepare the data of a run before training", "dragoman.prepare", "the prepared data"),
     "plan": Command("estimate disk, memory and hours", "dragoman.training.scale", "the plan"),
     "clean": Command("drop dirty pairs before training", "dragoman.filtering.clean", "the cleaned corpus"),
     "export": Command("write a model for another engine", "dragoman.export.export", "the export"),
@@ -87,7 +88,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
     # oneDNN compiles a kernel for each shape. An epoch has more shapes than it keeps by default, so it would compile
     # them again in every epoch. A server meets new shapes all the time, and its memory would only grow.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "128" if name == "serve" else "20000")
-    if name == "train":
+    if name in ("train", "prepare"):
         # Before the first step there is nothing to save, so let Ctrl-C end the process at once. Python's own handler
         # waits for library code: seconds of imports, minutes of training a tokenizer.
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,8 +1,8 @@
 """The command line of every command, and its --help.
 
-`train`, `check`, `clean` and `summary` take the settings of a run, as `--section.key value`, and a config file; the
-commands that translate take those of the search. Nothing here imports torch, so that --help and a mistake are answered
-at once.
+`train`, `prepare`, `check`, `clean` and `summary` take the settings of a run, as `--section.key value`, and a config
+file; the commands that translate take those of the search. Nothing here imports torch, so that --help and a mistake are
+answered at once.
 """
 
 from __future__ import annotations
@@ -253,10 +253,22 @@ def parse_clean(words: Sequence[str], prog: str = "dragoman clean") -> argparse.
         "--keep", type=lambda text: text.split(","), action="extend", default=[], metavar="REASON,...",
         help="reasons for which no pair is dropped, as they stand in dropped.tsv",
     )  # fmt: skip
-    add("--processes", type=_number(int, 1, 1024), metavar="N", help="processes to use (default: all cores)")
+    _add_processes(parser)
     parsed = _parse_run(parser, words, config_file.DEFAULT)
     parsed.settings = [*(["--config", parsed.file] if parsed.file else []), *parsed.overrides]
     return parsed
+
+
+def parse_prepare(words: Sequence[str], prog: str = "dragoman prepare") -> argparse.Namespace:
+    """Parse the options of prepare; `config` holds the settings."""
+    parser = Parser(prog, "Prepare the data of a run ahead of its training. The same command continues after a stop.")
+    _add_processes(parser)
+    return _parse_run(parser, words, config_file.DEFAULT)
+
+
+def _add_processes(parser: Parser) -> None:
+    number = _number(int, 1, 1024)
+    parser.add_argument("--processes", type=number, metavar="N", help="processes to use (default: all cores)")
 
 
 def _number(kind: type[int] | type[float], least: float, most: float = math.inf) -> Callable[[str], Any]:

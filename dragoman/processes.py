@@ -9,6 +9,7 @@ interface, without a password, and unpickles what it receives: anyone who reache
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from dragoman.errors import RankError
@@ -51,6 +53,19 @@ def end_with_launcher() -> None:
 
     if STORE in os.environ:
         threading.Thread(target=wait, name="launcher", daemon=True).start()
+
+
+def start_worker() -> None:
+    """Prepare a process that works for another one: it ignores Ctrl-C, which reaches both, and ends with the other."""
+
+    def end_with_parent() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            wait([parent.sentinel])
+            os._exit(1)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=end_with_parent, daemon=True).start()
 
 
 def run_ranks(count: int) -> int:

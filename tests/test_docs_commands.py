@@ -226,7 +226,7 @@ def run_program(
     openpyxl.Workbook().save(folder / "prices.xlsx")
     write_tsv(folder / "letters.tsv", tiny_pairs(9))
     shutil.copytree(request.getfixturevalue("phrasebook"), folder / "data" / "phrasebook")
-    if name not in ("train", "check", "summary", "make_phrasebook.py"):
+    if name not in ("train", "prepare", "check", "summary", "make_phrasebook.py"):
         trained: Path = request.getfixturevalue("trained")
         for run in ("phrasebook", "wide"):
             shutil.copytree(trained, folder / "runs" / run)
@@ -258,6 +258,9 @@ def test_shown_command_has_valid_arguments(command: str, monkeypatch: pytest.Mon
         case ["python", "train.py" | "translate.py" as script, *arguments]:
             parse(script.removesuffix(".py"), arguments, script)
         case ["dragoman", name, *arguments]:
+            parse(name, arguments, name)
+        case ["torchrun", *options] if "dragoman" in options:
+            name, *arguments = options[options.index("dragoman") + 1 :]
             parse(name, arguments, name)
         case ["python", script, *arguments]:
             source = (ROOT / script).read_text(encoding="utf-8")

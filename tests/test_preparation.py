@@ -3,9 +3,8 @@
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +14,12 @@ from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman import dataset, storage
 from dragoman.command_line import override
 from dragoman.corpora import preparation, prepared_files, selection, splitting
+from dragoman.corpora.crew import Share
 from dragoman.corpora.preparation import prepare_data
 from dragoman.corpora.selection import fits_upsampling
 from dragoman.corpora.sources import Source, find_sources
 from dragoman.corpora.splitting import read_portions
-from dragoman.corpora.subwords import train_tokenizers
+from dragoman.corpora.subwords import train_tokenizer, train_tokenizers
 from dragoman.dataset import EncodedPairs, EncodedSide, encode_pairs
 from dragoman.settings import Config
 from whole_corpus import read_corpus
@@ -216,7 +216,7 @@ def test_tokenizers_are_trained_once(tiny: Make, tmp_path: Path, kind: str, monk
     def train_again(*_: object) -> None:
         raise AssertionError("a tokenizer is trained a second time")
 
-    monkeypatch.setattr(preparation, "train_tokenizers", train_again)
+    monkeypatch.setattr(preparation, "train_tokenizer", train_again)
     data = prepare_data(config, directory, quiet)
     assert [(directory / f"{side}.tokenizer.json").read_bytes() for side in preparation.SIDES] == left
     train = data.train.target
@@ -231,10 +231,10 @@ def test_ctrl_c_keeps_finished_work(tiny: Make, tmp_path: Path, monkeypatch: pyt
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(preparation, "train_tokenizers", interrupted)
+    monkeypatch.setattr(preparation, "train_tokenizer", interrupted)
     with pytest.raises(KeyboardInterrupt):
         prepare_data(tiny(), tmp_path / "data", quiet)
-    monkeypatch.setattr(preparation, "train_tokenizers", train_tokenizers)
+    monkeypatch.setattr(preparation, "train_tokenizer", train_tokenizer)
     monkeypatch.setattr(prepared_files, "read_portions", lambda *_, **__: pytest.fail("the corpus is read again"))
     said: list[str] = []
     prepare_data(tiny(training__batch_tokens=99), tmp_path / "data", said.append)
@@ -297,22 +297,18 @@ def test_failed_preparation_leaves_no_files(tiny: Make, tmp_path: Path, changes:
 # --- Memory -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("skip", [0, 1, 90, 200, 250, 400])
-def test_reading_resumes_anywhere(tiny: Make, skip: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Guards against a pair read twice or never where one corpus ends and the next begins."""
+@pytest.mark.parametrize("size", [1, 7, 90, 400])
+def test_shares_are_the_corpus(tiny: Make, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards against a pair read twice or never where one corpus ends and the next begins, or by no process."""
     data = several(tiny).data
-
-    def counted(skip: int, portions: int | None = None) -> Counter[object]:
-        found = islice(read_portions(find_sources(data), data, skip), portions)
-        return Counter(
-            (portion.weight, name, pair) for portion in found for name, pairs in portion.pairs.items() for pair in pairs
-        )
-
-    shards(monkeypatch, 1)
-    before = counted(0, skip)
-    shards(monkeypatch, 90)
-    assert before + counted(skip) == counted(0)
-    assert sum(portion.read for portion in read_portions(find_sources(data), data, skip)) == 400 - skip
+    shards(monkeypatch, size)
+    everything = list(read_portions(find_sources(data), data))
+    assert [portion.number for portion in everything] == list(range(len(everything)))
+    assert sum(portion.read for portion in everything) == 400
+    # Two ranks with a different number of cores.
+    shares = [Share(rank, 2, process, rank + 2) for rank in (0, 1) for process in range(rank + 2)]
+    divided = [portion for share in shares for portion in read_portions(find_sources(data), data, share.__contains__)]
+    assert sorted(divided, key=lambda portion: portion.number) == everything
 
 
 def test_fits_upsampling_equals_a_plain_loop(monkeypatch: pytest.MonkeyPatch) -> None:

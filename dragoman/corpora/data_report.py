@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from dragoman.corpora.origin import SIDES, Tokenizers
+from dragoman.corpora.origin import SIDES
 from dragoman.corpora.prepared_files import CleanedCorpus
+from dragoman.corpora.sources import SPLITS
 from dragoman.corpora.splitting import PairCounts, key_text
-from dragoman.dataset import EncodedPairs, Pair, encode_pairs, unzip_pairs
+from dragoman.dataset import Pair, Tokenizer, encode_side
 from dragoman.directions import split_tag
 from dragoman.settings import UNK, DataConfig
 from dragoman.text.full_stops import FullStops
@@ -113,53 +114,39 @@ class CorpusReport:
         ]
 
 
-def make_report(
-    text: CleanedCorpus,
-    cased: Iterable[Pair],
-    counts: dict[str, PairCounts],
-    train: EncodedPairs,
-    tokenizers: Tokenizers,
-    data: DataConfig,
-    borrowed: bool,
-) -> CorpusReport:
-    """Measure a corpus. `cased` are its pairs before lower-casing, since sentences are split by their capitals."""
-    sides = []
-    held_out = {split: [*text.pairs(split)] for split in ("validation", "test")}
-    validation = encode_pairs(held_out["validation"], *tokenizers)
+def measure_side(
+    side: int, text: CleanedCorpus, cased: Iterable[Pair], lengths: np.ndarray, tokenizer: Tokenizer, data: DataConfig
+) -> SideReport:
+    """Measure the sources (0) or the targets (1) of a corpus.
+
+    Args:
+        cased: the training pairs before lower-casing, since sentences are split by their capitals
+        lengths: of the training sentences, in tokens
+    """
+    language = data.target_lang if side else data.source_lang or ""
+    if data.several:
+        language = f"{SIDES[side]} ({', '.join(dict.fromkeys(direction[side] for direction in data.several))})"
     wanted = np.zeros(text.counts["train"].kept, bool)
     wanted[sample_indices(len(wanted), SAMPLE)] = True
-    samples = unzip_pairs([*compress(cased, wanted.tobytes())])
-    languages = [data.source_lang, data.target_lang]
-    if data.several:
-        each = (", ".join(dict.fromkeys(names)) for names in zip(*data.several, strict=True))
-        languages = [f"{side} ({names})" for side, names in zip(SIDES, each, strict=True)]
-    for side, language, tokenizer, texts in zip(SIDES, languages, tokenizers, samples, strict=True):
-        if language is None:
-            continue
-        lengths = np.diff(getattr(train, side).offsets)
-        by_language: defaultdict[str, list[str]] = defaultdict(list)
-        for tagged in texts:
-            line, name = _without_tag(tagged, language, data)
-            by_language[name].append(line)
-        stops = {name: FullStops.of(lines, name) for name, lines in by_language.items()}
-        sentences = [len(split_sentences(line, name, stops[name])) for name in stops for line in by_language[name]]
-        sides.append(
-            SideReport(
-                language,
-                mean=float(lengths.mean()),
-                median=float(np.median(lengths)),
-                percentile_99=float(np.percentile(lengths, 99)),
-                longest=int(lengths.max()),
-                usual_sentences=int(np.median(sentences)),
-                full_stops={name: each.json for name, each in stops.items()},
-                vocabulary=len(tokenizer),
-                left_out=tokenizer.left_out,
-                unknown=float((getattr(validation, side).ids == UNK).mean()),
-            )
-        )
-    # The translator reads its line statistics from the source side, so plain text puts its only side there, too.
-    sides = sides if data.source_lang else 2 * sides
-    return CorpusReport(counts, sides, _count_repeated(text, held_out, data), borrowed)
+    by_language: defaultdict[str, list[str]] = defaultdict(list)
+    for pair in compress(cased, wanted.tobytes()):
+        line, name = _without_tag(pair[side], language, data)
+        by_language[name].append(line)
+    stops = {name: FullStops.of(lines, name) for name, lines in by_language.items()}
+    sentences = [len(split_sentences(line, name, stops[name])) for name in stops for line in by_language[name]]
+    validation = encode_side([pair[side] for pair in text.pairs("validation")], tokenizer)
+    return SideReport(
+        language,
+        mean=float(lengths.mean()),
+        median=float(np.median(lengths)),
+        percentile_99=float(np.percentile(lengths, 99)),
+        longest=int(lengths.max()),
+        usual_sentences=int(np.median(sentences)),
+        full_stops={name: each.json for name, each in stops.items()},
+        vocabulary=len(tokenizer),
+        left_out=tokenizer.left_out,
+        unknown=float((validation.ids == UNK).mean()),
+    )
 
 
 def sample_indices(count: int, most: int) -> np.ndarray:
@@ -175,10 +162,10 @@ def _without_tag(text: str, language: str, data: DataConfig) -> tuple[str, str]:
     return rest, direction.source if direction else language
 
 
-def _count_repeated(text: CleanedCorpus, held_out: dict[str, list[Pair]], data: DataConfig) -> dict[str, int]:
+def count_repeated(text: CleanedCorpus, data: DataConfig) -> dict[str, int]:
     """Count the pairs of each held-out split that share a source, or plain text, with training; see `_keys`."""
     # Collect the few held-out texts, not those of training, which would take as much memory as their ids.
-    keys = {split: [_keys(pair, data) for pair in pairs] for split, pairs in held_out.items()}
+    keys = {split: [_keys(pair, data) for pair in text.pairs(split)] for split in SPLITS[1:]}
     few = set(chain(*chain(*keys.values())))
     known = {key for pair in text.pairs("train") for key in _keys(pair, data) if key in few}
     return {split: sum(not known.isdisjoint(each) for each in of_split) for split, of_split in keys.items()}

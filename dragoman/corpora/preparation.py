@@ -4,14 +4,14 @@
 
 The tokenizers, the split of each pair and the ids are fixed here for the whole run.
 
-Preparation works in shards of 50,000 pairs: it writes the cleaned text of each, trains the tokenizers on that of
+Preparation works in shards of 10,000 pairs: it writes the cleaned text of each, trains the tokenizers on that of
 training, writes the ids of each shard, and joins them into the arrays that training will read. All this is in a hidden
-folder beside the final one. A preparation that is killed at any moment resumes after its last complete shard, with the
-same result.
+folder beside the final one. A preparation that is killed at any moment resumes with the shards that are missing, with
+the same result. Several processes, or ranks, divide the shards, see `crew`; the result does not depend on their number.
 
-Limits: memory holds a shard, the distinct words that the tokenizers count, the held-out pairs and, for the report, 30
-bytes per training pair. The disk also needs room for the cleaned text and, twice, for the ids. Nothing here locks the
-folder: one process prepares, the others load afterwards.
+Limits: memory holds a shard for each process, the distinct words that the tokenizers and the conventions count, the
+held-out pairs and, for the report, 30 bytes per training pair. The disk also needs room for the cleaned text, twice
+for the ids, and for the words of each shard. Nothing here locks the folder: the caller does.
 """
 
 from __future__ import annotations
@@ -20,18 +20,23 @@ import hashlib
 import importlib.metadata
 import io
 import json
+import os
 import platform
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dragoman import reading
-from dragoman.corpora.data_report import CorpusReport, make_report, sample_indices
+from dragoman import config_file, reading
+from dragoman.corpora import splitting
+from dragoman.corpora.crew import Crew, Share
+from dragoman.corpora.data_report import CorpusReport, count_repeated, measure_side, sample_indices
 from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of, with_hashes
 from dragoman.corpora.prepared_files import (
     COMPLETE,
@@ -45,16 +50,16 @@ from dragoman.corpora.prepared_files import (
 )
 from dragoman.corpora.readers import say_choices
 from dragoman.corpora.selection import balanced, rows_of, within_limits
-from dragoman.corpora.sources import Source, find_sources, unit_name
+from dragoman.corpora.sources import SPLITS, Source, find_sources, unit_name
 from dragoman.corpora.splitting import PairCounts, read_portions
-from dragoman.corpora.subwords import train_tokenizers
+from dragoman.corpora.subwords import special_tokens, train_tokenizer
 from dragoman.dataset import EncodedPairs, EncodedSide, Pair, Tokenizer, encode_pairs, id_type
 from dragoman.directions import split_tag, targets
-from dragoman.errors import CheckpointError, ConfigError, DataError
+from dragoman.errors import CheckpointError, ConfigError, DataChangedError, DataError, DragomanError
 from dragoman.serialization import json_bytes, load_json
-from dragoman.settings import PLACEHOLDERS, Config, DataConfig
+from dragoman.settings import PLACEHOLDERS, Config, DataConfig, with_preset
 from dragoman.storage import publish, remove_temporaries, replace_durably
-from dragoman.text.conventions import Conventions, conventions_of_ids
+from dragoman.text.conventions import ConventionCounts, Conventions, conventions_of_ids
 
 VALIDATED = 5_000  # pairs at most: 2 % of millions would take longer to translate than others to learn
 WEIGHTS = "train.weights.npy"
@@ -83,12 +88,58 @@ class PreparedData:
     fingerprint: str
 
 
+def prepare_run(
+    config: Config,
+    directory: Path,
+    has_checkpoint: bool,
+    say: Say,
+    tokenizers: Tokenizers | None = None,
+    sources: Sequence[Source] | None = None,
+    crew: Crew | None = None,
+) -> PreparedData:
+    """Prepare or load the data of a run by `prepare_data`, and print a report if they are new.
+
+    Args:
+        has_checkpoint: without one, changed data are prepared again
+    """
+    crew = crew or Crew()
+    fresh = crew.is_first and not directory.exists()  # other ranks do not look: NFS may remember that it was missing
+    try:
+        data = prepare_data(config, directory, say, tokenizers, sources, crew)
+    except DataChangedError as error:
+        if has_checkpoint:
+            raise
+        say(f"{error} No step has been saved yet, so the data are prepared again.")
+        shutil.rmtree(directory)
+        return prepare_run(config, directory, has_checkpoint, say, tokenizers, sources, crew)
+    if fresh:
+        for line in data.report.lines():
+            say(line)
+    return data
+
+
+def prepared_preset(config: Config) -> str | None:
+    """The preset for which these very data were prepared before, if model.preset is auto.
+
+    Another machine, or a busier one, might choose another one, whose tokenizers are not those of the prepared data.
+    """
+    directory = Path(config.run.dir) / config.run.name
+    if config.model.preset == "auto" and (directory / "config.yaml").exists() and (directory / "data").exists():
+        with suppress(DragomanError, OSError, ValueError, LookupError, TypeError):  # then it is chosen as for new data
+            name = config_file.load(directory / "config.yaml").model.preset
+            origin = load_json(reading.read(directory / "data" / "report.json", reading.TEXT))["origin"]
+            check_unchanged(origin, with_preset(config, str(name)), lambda _: None, None)
+            return name
+    return None
+
+
 def prepare_data(
     config: Config,
     directory: Path,
     say: Say,
     tokenizers: Tokenizers | None = None,
     sources: Sequence[Source] | None = None,
+    crew: Crew | None = None,
 ) -> PreparedData:
     """Prepare a corpus into `directory`, or load what an earlier call prepared there from the same corpus and settings.
 
@@ -98,46 +149,61 @@ def prepare_data(
         say: callback for progress messages
         tokenizers: of source and target; None trains them on the training pairs
         sources: the corpus, if `find_sources` has found it already
+        crew: the processes that share the work, by default this one alone; every rank must call this
 
     Raises:
         DataError: the corpus cannot be used
         DataChangedError: the folder was prepared from another corpus or other settings
     """
+    crew, prepared = crew or Crew(), None
     workplace = directory.with_name(f".{directory.name}.tmp")
-    if directory.exists():
+    if crew.is_first and directory.exists():
         prepared = load(directory)
         check_unchanged(prepared.origin, config, say, tokenizers)
         shutil.rmtree(workplace, ignore_errors=True)  # left over if a preparation was killed at its very end
-        return prepared
-    sources = list(map(with_hashes, find_sources(config.data) if sources is None else sources))
-    origin = origin_of(config, sources, tokenizers)
+    if crew.broadcast(prepared is not None):
+        return prepared or load(directory, is_checked=True)
+    origin: dict[str, Any] = {}
+    sources = find_sources(config.data) if sources is None else sources
+    if crew.is_first:
+        sources = list(map(with_hashes, sources))
+        origin = origin_of(config, sources, tokenizers)
+        _begin(workplace, origin, sources, config.data, say)
+    result = workplace / RESULT
+    try:
+        if not crew.broadcast((result / "report.json").exists()):  # the last file to be written
+            _Preparation(workplace, sources, config).run(crew, say, tokenizers, origin)
+    except (DataError, ConfigError):  # retrying cannot help
+        if crew.is_alone:
+            shutil.rmtree(workplace)
+        raise
+    if crew.is_first:
+        remove_temporaries(result)  # of a killed process
+        publish(result, directory)
+        shutil.rmtree(workplace)
+    crew.wait()
+    return load(directory, is_checked=not crew.is_first)
+
+
+def _begin(workplace: Path, origin: dict[str, Any], sources: Sequence[Source], data: DataConfig, say: Say) -> None:
+    """Make the workplace, and say what is not obvious."""
     for source in sources:
-        if not source.files and config.data.revision is None:
+        if not source.files and data.revision is None:
             say(
                 f"warning: {source} can change on the hub, and then this run cannot be repeated: set data.revision to "
                 "a commit of it."
             )
-    say_choices(sources, config.data, say)
-    if _set_up(workplace, origin, sources, config.data):
+    say_choices(sources, data, say)
+    if _set_up(workplace, origin, sources, data):
         say("resuming an interrupted preparation")
-    result = workplace / RESULT
-    try:
-        if not (result / "report.json").exists():  # the last file to be written
-            _prepare(workplace, sources, config, say, tokenizers, origin)
-    except (DataError, ConfigError):  # retrying cannot help
-        shutil.rmtree(workplace)
-        raise
-    remove_temporaries(result)  # of a killed process
-    publish(result, directory)
-    shutil.rmtree(workplace)
-    return load(directory)
 
 
 def _set_up(workplace: Path, origin: dict[str, Any], sources: Sequence[Source], data: DataConfig) -> bool:
     """Make the workplace. Return whether it holds work to resume; work on another corpus is deleted."""
     # Other library versions might clean or tokenise differently, so that the two parts would not match.
     versions = {name: importlib.metadata.version(name) for name in ("tokenizers", "datasets")}
-    ours = {"origin": origin, "versions": versions | {"python": platform.python_version()}}
+    versions |= {"python": platform.python_version()}
+    ours = {"origin": origin, "versions": versions, "pairs in a shard": splitting.PORTION}
     resumable = read_note(workplace / ORIGIN) == ours
     if not all(source.files or data.revision for source in sources):  # the hub may have another version by now
         resumable = resumable and (workplace / TEXT / COMPLETE).exists()
@@ -149,83 +215,164 @@ def _set_up(workplace: Path, origin: dict[str, Any], sources: Sequence[Source], 
     return resumable
 
 
-def _prepare(
-    workplace: Path,
-    sources: Sequence[Source],
-    config: Config,
-    say: Say,
-    tokenizers: Tokenizers | None,
-    origin: dict[str, Any],
-) -> None:
-    """Write everything that `load` reads. Each step skips what is already done."""
-    data, result = config.data, workplace / RESULT
-    text = CleanedCorpus(workplace / TEXT, unit_name(data))
-    if not (text.folder / COMPLETE).exists():
-        say(f"reading {', '.join(dict.fromkeys(map(str, sources)))}")
-        text.read(sources, data)
-    borrowed = tokenizers is not None
-    tokenizers = _prepare_tokenizers(result, text, config, say, tokenizers)
-    say("turning text into ids")
-    counts = text.counts
-    shards = _encode(workplace / IDS, text, tokenizers, data)
-    counts["train"] += _join(shards, result, tokenizers, data)
-    cased = text.pairs("train")
-    if data.lowercase:  # sentences are split by their capitals, here as in translating
-        portions = read_portions(sources, replace(data, lowercase=False))
-        cased = chain.from_iterable(portion.pairs["train"] for portion in portions)
-    report = make_report(text, cased, counts, _load_train(result, *tokenizers), tokenizers, data, borrowed)
-    for number, side in enumerate(SIDES):
-        lines = text.training_side(number)
-        if data.several:
-            lines = (split_tag(line)[1] for line in lines)
-        language = "" if data.several or data.lowercase else (data.source_lang, data.target_lang)[number]
-        conventions = Conventions.of(lines, language or "")
-        replace_durably(result / conventions_file(side), conventions.json.encode())
-    for split in ("validation", "test"):
-        save_pairs(result / f"{split}.tsv", text.pairs(split))
-    replace_durably(result / "report.json", json_bytes({"origin": origin, "report": asdict(report)}))
+@dataclass(frozen=True)
+class _Preparation:
+    """The work of a preparation. Its results lie in the workplace, so copies of it in other processes share the work.
 
-
-def _prepare_tokenizers(
-    result: Path, text: CleanedCorpus, config: Config, say: Say, given: Tokenizers | None
-) -> Tokenizers:
-    """Save the given tokenizers, or train them on the text; if that is done, load them.
-
-    They are saved before anything is encoded with them, since training them again could give other ids.
+    Each step skips what is already done.
     """
-    note = result.parent / "tokenizers.json"
-    paths = [result / f"{side}.tokenizer.json" for side in SIDES]
-    left_out = read_note(note)
-    if left_out is None:
+
+    workplace: Path
+    sources: Sequence[Source]
+    config: Config
+
+    @property
+    def result(self) -> Path:
+        return self.workplace / RESULT
+
+    @property
+    def text(self) -> CleanedCorpus:
+        return CleanedCorpus(self.workplace / TEXT, unit_name(self.config.data))
+
+    def run(self, crew: Crew, say: Say, given: Tokenizers | None, origin: dict[str, Any]) -> None:
+        """Write everything that `load` reads, together with the other ranks. `given` are tokenizers not to train."""
+        self._read(crew, say)
+        if crew.is_first:
+            self._prepare_tokenizers(crew, say, given)
+            say("turning text into ids")
+        shards = crew.broadcast(len(self.text.notes))
+        (self.workplace / IDS).mkdir(exist_ok=True)
+        crew.map(partial(self.encode, shards), crew.shares)
+        crew.wait()
+        if crew.is_first:
+            self._finish(crew, given is not None, origin)
+
+    def _read(self, crew: Crew, say: Say) -> None:
+        """Clean and save the text of the corpus. Raises DataError."""
+        data, text = self.config.data, self.text
+        if crew.broadcast(bool(text.notes)):
+            return
+        say(f"reading {', '.join(dict.fromkeys(map(str, self.sources)))}")
+        shares = crew.shares
+        if not all(source.files or data.revision for source in self.sources):
+            shares = [Share()] if crew.is_first else []  # several processes could read several versions
+        counts = crew.map(partial(text.read_share, sources=self.sources, data=data), shares)
+        crew.wait()
+        if crew.is_first:
+            text.complete(counts[0], self.sources, data)
+
+    def _prepare_tokenizers(self, crew: Crew, say: Say, given: Tokenizers | None) -> None:
+        """Save the given tokenizers, or train them on the text.
+
+        They are saved before anything is encoded with them, since training them again could give other ids.
+        """
+        note = self.workplace / "tokenizers.json"
+        if note.exists():
+            return
         if given is None:
-            say(f"training the tokenizers on {text.counts['train'].kept:,} {unit_name(config.data)}s")
-            # Plain text has a shared vocabulary, to which its empty sources add nothing, and nothing is copied.
-            sides = text.training_side(0), text.training_side(1)
-            placeholders = PLACEHOLDERS if config.data.source_lang else ()
-            given = train_tokenizers(*sides, config.tokenizer, targets(config.data.several), placeholders)
-        for path, tokenizer in zip(paths, given, strict=True):
-            replace_durably(path, tokenizer.to_json().encode())
-        left_out = [tokenizer.left_out for tokenizer in given]
-        replace_durably(note, json_bytes(left_out))
-    source, target = (Tokenizer.from_json(read_text(path)) for path in paths)
-    source.left_out, target.left_out = left_out
-    return source, target
+            pairs = f"{self.text.counts['train'].kept:,} {unit_name(self.config.data)}s"
+            say(f"training the tokenizers on {pairs}")
+            saved = crew.map(self.train, [0] if self.config.tokenizer.shared else [0, 1])
+        else:
+            saved = [(tokenizer.to_json(), tokenizer.left_out) for tokenizer in given]
+        saved = [saved[0], saved[-1]]
+        for side, (content, _) in zip(SIDES, saved, strict=True):
+            replace_durably(self.result / _tokenizer_file(side), content.encode())
+        replace_durably(note, json_bytes([left_out for _, left_out in saved]))
+
+    def train(self, side: int) -> tuple[str, int]:
+        """Train the tokenizer of the sources (0), of the targets (1), or of both; return its JSON and `left_out`."""
+        settings, data = self.config.tokenizer, self.config.data
+        # Plain text has a shared vocabulary, to which its empty sources add nothing, and nothing is copied.
+        special = special_tokens(targets(data.several), PLACEHOLDERS if data.source_lang else ())[side]
+        sides = (0, 1) if settings.shared else (side,)
+        sentences = chain.from_iterable(self.text.training_side(number, side == 0) for number in sides)
+        tokenizer = train_tokenizer(sentences, settings, special)
+        return tokenizer.to_json(), tokenizer.left_out
+
+    def tokenizers(self) -> Tokenizers:
+        """Load the tokenizers."""
+        source, target = (Tokenizer.from_json(read_text(self.result / _tokenizer_file(side))) for side in SIDES)
+        source.left_out, target.left_out = read_note(self.workplace / "tokenizers.json")
+        return source, target
+
+    def encode(self, shards: int, share: Share) -> None:
+        """Write the ids of the training pairs of a share, and the counts of their conventions: a file for each shard.
+
+        Args:
+            shards: how many the corpus has
+        """
+        if share.processes > 1:
+            os.environ["TOKENIZERS_PARALLELISM"] = "false"  # each process has a core of its own
+        text, tokenizers, data = self.text, self.tokenizers(), self.config.data
+        with progress_bar("shard", shards, share.is_first) as bar:
+            for number in range(shards):
+                path = self._ids(number)
+                if number in share and not path.exists():
+                    pairs = [*text.shard(number, "train")]
+                    arrays = _encode_shard(pairs, text.weight(number), tokenizers, data)
+                    for side, name in enumerate(SIDES):
+                        lines = (split_tag(pair[side])[1] if data.several else pair[side] for pair in pairs)
+                        counts = ConventionCounts.of(lines, _language(side, data)).json
+                        arrays[f"{name}.conventions"] = np.frombuffer(counts.encode(), np.uint8)
+                    content = io.BytesIO()
+                    np.savez(content, allow_pickle=False, **arrays)
+                    replace_durably(path, content.getvalue())
+                bar.update()
+
+    def _ids(self, number: int) -> Path:
+        return self.workplace / IDS / f"{number:06}.npz"
+
+    def _finish(self, crew: Crew, borrowed: bool, origin: dict[str, Any]) -> None:
+        """Join the shards, and describe them. `borrowed`: whether the tokenizers were given."""
+        data, text = self.config.data, self.text
+        counts = text.counts
+        counts["train"] += _join([*map(self._ids, range(len(text.notes)))], self.result, self.tokenizers(), data)
+        source, target, repeated = crew.map(self.measure, (0, 1, None))
+        # The translator reads its line statistics from the source side, so plain text puts its only side there, too.
+        report = CorpusReport(counts, [source or target, target], repeated, borrowed)
+        for split in SPLITS[1:]:
+            save_pairs(self.result / f"{split}.tsv", text.pairs(split))
+        replace_durably(self.result / "report.json", json_bytes({"origin": origin, "report": asdict(report)}))
+
+    def measure(self, side: int | None) -> Any:
+        """Save the conventions of the sources (0) or the targets (1), and return the report of this side.
+
+        That is None for sources that plain text does not have. Without a side, count the repeated pairs.
+        """
+        text, data = self.text, self.config.data
+        if side is None:
+            return count_repeated(text, data)
+        name = SIDES[side]
+        counts = ConventionCounts()
+        for part in _parts([*map(self._ids, range(len(text.notes)))], f"{name}.conventions"):
+            counts.add(ConventionCounts.from_json(part.tobytes().decode()))
+        conventions = counts.conventions(_language(side, data))
+        replace_durably(self.result / conventions_file(name), conventions.json.encode())
+        if not (side or data.source_lang):
+            return None
+        cased = text.pairs("train")
+        if data.lowercase:  # sentences are split by their capitals, here as in translating
+            portions = read_portions(self.sources, replace(data, lowercase=False))
+            cased = chain.from_iterable(portion.pairs["train"] for portion in portions)
+        lengths = np.diff(load_array(self.result / f"train.{name}.offsets.npy"))
+        return measure_side(side, text, cased, lengths, self.tokenizers()[side], data)
 
 
-def _encode(folder: Path, text: CleanedCorpus, tokenizers: Tokenizers, data: DataConfig) -> list[Path]:
-    """Write the ids of the training pairs, a file for each shard of the text, and return these files."""
-    folder.mkdir(exist_ok=True)
-    paths = [folder / f"{number:06}.npz" for number in range(len(text.notes))]
-    with progress_bar(text.unit, text.counts["train"].kept) as bar:
-        for number, path in enumerate(paths):
-            pairs = [*text.shard(number, "train")]
-            if not path.exists():
-                content = io.BytesIO()
-                arrays = _encode_shard(pairs, text.notes[number]["weight"], tokenizers, data)
-                np.savez(content, allow_pickle=False, **arrays)
-                replace_durably(path, content.getvalue())
-            bar.update(len(pairs))
-    return paths
+def _tokenizer_file(side: str) -> str:
+    return f"{side}.tokenizer.json"
+
+
+def _language(side: int, data: DataConfig) -> str:
+    """The language whose rules change the case of letters on a side; "" if there are several, or no capitals."""
+    return "" if data.several or data.lowercase else (data.source_lang, data.target_lang)[side] or ""
+
+
+def _parts(shards: Sequence[Path], name: str) -> Iterator[np.ndarray]:
+    """Yield an array of each shard."""
+    for path in shards:
+        with np.load(path) as arrays:
+            yield arrays[name]
 
 
 def _encode_shard(
@@ -250,12 +397,7 @@ def _join(shards: Sequence[Path], result: Path, tokenizers: Tokenizers, data: Da
 
     Raises DataError if no pair is left.
     """
-
-    def parts(name: str) -> Iterator[np.ndarray]:
-        for path in shards:
-            with np.load(path) as arrays:
-                yield arrays[name]
-
+    parts = partial(_parts, shards)
     weights = np.concatenate([*parts("weights")])
     if not len(weights):
         limits, them = f"longer than data.max_length ({data.max_length})", "it"
@@ -285,7 +427,7 @@ def load(directory: Path, is_checked: bool = False) -> PreparedData:
     is_checked: whether another rank has just looked at all the ids, which is done once, since there may be gigabytes
     """
     try:
-        texts = [read_text(directory / f"{side}.tokenizer.json") for side in SIDES]
+        texts = [read_text(directory / _tokenizer_file(side)) for side in SIDES]
         source = Tokenizer.from_json(texts[0])
         target = source if texts[0] == texts[1] else Tokenizer.from_json(texts[1])
         weights = directory / WEIGHTS

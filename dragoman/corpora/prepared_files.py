@@ -12,6 +12,8 @@ import numpy as np
 from tqdm import tqdm
 
 from dragoman import reading
+from dragoman.corpora import splitting
+from dragoman.corpora.crew import Share
 from dragoman.corpora.formats.files import sha256_of_file
 from dragoman.corpora.references import reference, references_of
 from dragoman.corpora.sources import SPLITS, Source
@@ -27,19 +29,21 @@ COMPLETE = "complete"  # empty file in the folder of a corpus that has been read
 
 
 class CleanedCorpus:
-    """The cleaned pairs of a corpus, in shards, so that reading it can be resumed after a kill.
+    """The cleaned pairs of a corpus, in shards, so that several processes can read it, and resume after a kill.
 
     Each portion that is read becomes a shard: a file per split, with a pair a line and a tab between its sides, and
     then a note with its counts. A shard without a note is incomplete and is written again.
 
     Attributes:
-        notes: of the complete shards
+        notes: of the shards, once all are complete
     """
 
     def __init__(self, folder: Path, unit: str) -> None:
         """`unit` is what the progress bar calls a pair."""
         self.folder, self.unit = folder, unit
-        self.notes: list[dict[str, Any]] = [read_note(path) for path in sorted(folder.glob("[0-9]*.json"))]
+        self.notes: list[dict[str, Any]] = []
+        if (folder / COMPLETE).exists():
+            self._read_notes(len([*folder.glob("[0-9]*.json")]))
 
     @property
     def counts(self) -> dict[str, PairCounts]:
@@ -47,14 +51,28 @@ class CleanedCorpus:
         counts_of = [note["counts"] for note in self.notes]
         return {split: sum((PairCounts(**each[split]) for each in counts_of), PairCounts()) for split in SPLITS}
 
-    def read(self, sources: Sequence[Source], data: DataConfig) -> None:
-        """Read the corpus, or resume reading it. Raises DataError, also if nothing is there to train or validate on."""
+    def _read_notes(self, count: int) -> None:
+        self.notes = [read_note(self._note(number)) for number in range(count)]
+
+    def read_share(self, share: Share, sources: Sequence[Source], data: DataConfig) -> int:
+        """Read the shards of a share that are missing. Returns how many shards the corpus has. Raises DataError."""
+        count = 0
+
+        def is_missing(number: int) -> bool:
+            nonlocal count
+            count = number + 1
+            bar.update(splitting.PORTION)
+            return number in share and not self._note(number).exists()
+
         self.folder.mkdir(exist_ok=True)
-        done = sum(note["read"] for note in self.notes)
-        with progress_bar(self.unit, done=done) as bar:
-            for portion in read_portions(sources, data, skip=done):
+        with progress_bar(self.unit, shown=share.is_first) as bar:
+            for portion in read_portions(sources, data, is_missing):
                 self._add(portion)
-                bar.update(portion.read)
+        return count
+
+    def complete(self, count: int, sources: Sequence[Source], data: DataConfig) -> None:
+        """Check that all is there, and that the files are the same as before. Raises DataError."""
+        self._read_notes(count)
         for path, sha256 in [item for source in sources for item in source.hashes.items()]:
             if sha256_of_file(path) != sha256:
                 raise DataError(
@@ -67,15 +85,20 @@ class CleanedCorpus:
 
     def _add(self, portion: Portion) -> None:
         for split, pairs in portion.pairs.items():
-            replace_durably(self._path(len(self.notes), split), _lines(pairs))
+            replace_durably(self._path(portion.number, split), _lines(pairs))
         note = {
-            "read": portion.read,
             "weight": portion.weight,
             "trained_directions": sorted(portion.trained_directions),
             "counts": {split: asdict(count) for split, count in portion.counts.items()},
         }
-        replace_durably(self.folder / f"{len(self.notes):06}.json", json_bytes(note))
-        self.notes.append(note)
+        replace_durably(self._note(portion.number), json_bytes(note))
+
+    def weight(self, number: int) -> float:
+        """How often an epoch shows each training pair of a shard."""
+        return read_note(self._note(number))["weight"]
+
+    def _note(self, number: int) -> Path:
+        return self.folder / f"{number:06}.json"
 
     def _path(self, number: int, split: str) -> Path:
         return self.folder / f"{number:06}.{split}.tsv"
@@ -90,9 +113,9 @@ class CleanedCorpus:
         for number in range(len(self.notes)):
             yield from self.shard(number, split)
 
-    def training_side(self, side: int) -> Iterator[str]:
+    def training_side(self, side: int, shown: bool = True) -> Iterator[str]:
         """Yield the sources (0) or the targets (1) of training, with a progress bar."""
-        with progress_bar(self.unit, self.counts["train"].kept) as bar:
+        with progress_bar(self.unit, self.counts["train"].kept, shown) as bar:
             for pair in self.pairs("train"):
                 yield pair[side]
                 bar.update()
@@ -154,6 +177,7 @@ def read_note(path: Path) -> Any:
     return load_json(reading.read(path, reading.TEXT, plain=True)) if path.exists() else None
 
 
-def progress_bar(unit: str, total: int | None = None, done: int = 0) -> tqdm:
+def progress_bar(unit: str, total: int | None = None, shown: bool = True) -> tqdm:
     """Show a progress bar, on a terminal only."""
-    return tqdm(total=total, initial=done, unit=unit, unit_scale=True, dynamic_ncols=True, disable=None, leave=False)
+    disable = None if shown else True  # None: unless it is a terminal
+    return tqdm(total=total, unit=unit, unit_scale=True, dynamic_ncols=True, disable=disable, leave=False)

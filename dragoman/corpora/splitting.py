@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import NamedTuple
 
 from dragoman.corpora.formats.units import BROKEN, Unit, Units, is_left_out, unmarked
@@ -28,7 +28,7 @@ from dragoman.errors import DataError
 from dragoman.settings import DataConfig
 from dragoman.text.cleaning import clean, is_text
 
-PORTION = 50_000  # pairs read at a time: 30 MB
+PORTION = 10_000  # pairs read at a time: 6 MB
 PLACES = 5  # of units that cannot be read, shown
 
 
@@ -87,6 +87,7 @@ class PairCounts:
 class Portion:
     """Cleaned consecutive pairs of one source, by split, and the counts of those dropped."""
 
+    number: int  # from 0
     read: int  # raw pairs that it was made from
     weight: float  # how often an epoch shows each training pair
     directions: list[str]  # the directions that learn from them, if there are several
@@ -108,22 +109,26 @@ class Part(NamedTuple):
     weight: float
 
 
-def read_portions(sources: Sequence[Source], data: DataConfig, skip: int = 0) -> Iterator[Portion]:
-    """Yield the cleaned pairs of each split, from PORTION raw pairs at a time; `skip` resumes after that many pairs.
+def read_portions(
+    sources: Sequence[Source], data: DataConfig, wanted: Callable[[int], bool] = lambda number: True
+) -> Iterator[Portion]:
+    """Yield the cleaned pairs of each split, from PORTION raw pairs at a time.
 
-    A portion comes from one source and depends on nothing but its own pairs.
+    A portion comes from one source and depends on nothing but its own pairs. `wanted` is called with the number of each
+    one in turn; those that are not wanted are read but neither cleaned nor yielded.
     """
     given = _given_parts(sources, data)
+    numbers = count()
     for (read_from, languages), parts in given.items():
         fractions = [0.0 if (split, languages) in given else getattr(data, f"{split}_fraction") for split in SPLITS[1:]]
         for part in parts:
-            for _ in islice(part.units, skip):
-                skip -= 1
             while some := list(islice(part.units, PORTION)):
-                yield _portion(some, part, read_from, languages, fractions, data)
+                if wanted(number := next(numbers)):
+                    yield _portion(number, some, part, read_from, languages, fractions, data)
 
 
 def _portion(
+    number: int,
     raw: Sequence[Unit],
     part: Part,
     read_from: str,
@@ -149,7 +154,7 @@ def _portion(
             pairs[split] += uses
         else:
             counts[split].empty += len(uses)
-    return Portion(len(raw), part.weight, directions, pairs, counts)
+    return Portion(number, len(raw), part.weight, directions, pairs, counts)
 
 
 def _dropped(place: str, source: str, target: str) -> PairCounts:

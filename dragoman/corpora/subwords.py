@@ -37,13 +37,17 @@ def train_tokenizers(
     Both get the placeholders. The source tokenizer also gets a tag for each of the languages, the targets of a
     multi-direction model.
     """
-    special = [*map(tag_of, languages), *placeholders]
+    special = special_tokens(languages, placeholders)
     if settings.shared:
-        both = train_tokenizer(chain(source_sentences, target_sentences), settings, special)
+        both = train_tokenizer(chain(source_sentences, target_sentences), settings, special[0])
         return both, both
-    return train_tokenizer(source_sentences, settings, special), train_tokenizer(
-        target_sentences, settings, placeholders
-    )
+    source = train_tokenizer(source_sentences, settings, special[0])
+    return source, train_tokenizer(target_sentences, settings, special[1])
+
+
+def special_tokens(languages: Sequence[str], placeholders: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """The special tokens of the source tokenizer, or of a shared one, and of the target tokenizer."""
+    return [*map(tag_of, languages), *placeholders], placeholders
 
 
 def train_tokenizer(sentences: Iterable[str], settings: TokenizerConfig, special: Sequence[str] = ()) -> Tokenizer:

@@ -9,16 +9,12 @@ A judgement does not depend on other chunks, so the number of processes does not
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Collection, Generator, Iterable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from multiprocessing.connection import wait
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +26,7 @@ from dragoman.filtering.duplicates import KEYS, Repeats, keys_of
 from dragoman.filtering.language_judge import LanguageJudge
 from dragoman.filtering.rules import Scripts, common_scripts, first_reason
 from dragoman.filtering.words import Encoder, digest
+from dragoman.processes import start_worker
 from dragoman.settings import DataConfig
 from dragoman.text.cleaning import clean, is_text
 
@@ -164,16 +161,7 @@ def _judge_in_processes(pairs: Iterable[Pair], judge: Judge, processes: int) -> 
 def _start(judge: Judge) -> None:
     global _judge
     _judge = judge
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the first one ends the others
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """End this process if the first one is killed; it would wait for work forever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)
+    start_worker()
 
 
 def _work(pairs: Sequence[Pair]) -> Judgement:

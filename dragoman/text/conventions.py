@@ -17,9 +17,9 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -64,45 +64,7 @@ class Conventions:
     @classmethod
     def of(cls, lines: Iterable[str], language: str = "") -> Conventions:
         """Read a text once. Memory holds its distinct words."""
-        inside: Counter[str] = Counter()
-        first: Counter[str] = Counter()
-        marks: Counter[str] = Counter()
-        opened: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        apostrophes: Counter[str] = Counter()
-        starts: Counter[bool] = Counter()
-        spaces: Counter[bool] = Counter()
-        quotes: Counter[bool] = Counter()
-        for raw in lines:
-            line = html.unescape(raw) if "&" in raw else raw
-            quotes[True] += raw.count("&apos;") + raw.count("&quot;")
-            quotes[False] += raw.count("'") + raw.count('"')
-            mark = final_marks(line)
-            marks[mark] += 1
-            if "'" in line:
-                apostrophes.update(string for string in line.split() if "'" in string)
-            spaces.update(bool(space) for space in _MARK.findall(line))
-            for number, (match, begins) in enumerate(words(line)):
-                word = match[0]
-                (first if begins else inside).update(forms(word))
-                if number == 0:
-                    opened[lower(word, language)][mark] += 1
-                    if word[0].lower() != word[0].upper():
-                        starts[word[0].isupper()] += 1
-        usual = marks.most_common(1)[0][0] if marks else ""
-        openings = {word: max(counts, key=lambda mark: counts[mark]) for word, counts in opened.items()}
-        common = sorted((word for word in openings if openings[word] != usual), key=lambda word: -opened[word].total())
-        kept = dict(sorted((inside + first).items(), key=lambda item: (-item[1], item[0]))[:FORMS])
-        return cls(
-            {form: count for form, count in inside.items() if form in kept},
-            {form: count for form, count in first.items() if form in kept},
-            {mark: count / marks.total() for mark, count in marks.most_common(20)},
-            dict(apostrophes.most_common(OPENINGS)),
-            {word: openings[word] for word in common[:OPENINGS] if opened[word].total() > 1},
-            starts[True] / max(1, starts.total()),
-            spaces[True] / max(1, spaces.total()),
-            quotes[True] / max(1, quotes.total()),
-            language,
-        )
+        return ConventionCounts.of(lines, language).conventions(language)
 
     @cached_property
     def json(self) -> str:
@@ -217,6 +179,85 @@ class Conventions:
         return usual or max((mark for mark in self.marks if mark), key=self.marks.__getitem__)
 
 
+@dataclass
+class ConventionCounts:
+    """What conventions are made of. The counts of parts of a text, added in order, are those of the whole text."""
+
+    inside: Counter[str] = field(default_factory=Counter)  # as in Conventions, all word forms
+    first: Counter[str] = field(default_factory=Counter)
+    marks: Counter[str] = field(default_factory=Counter)
+    apostrophes: Counter[str] = field(default_factory=Counter)
+    opened: dict[str, Counter[str]] = field(default_factory=dict)  # final marks by the lower-cased first word
+    shares: Counter[str] = field(default_factory=Counter)  # how often each share of Conventions was and could have been
+
+    @classmethod
+    def of(cls, lines: Iterable[str], language: str = "") -> ConventionCounts:
+        """Count a text in a language."""
+        counts = cls()
+        shares = counts.shares
+        for raw in lines:
+            line = html.unescape(raw) if "&" in raw else raw
+            escaped = raw.count("&apos;") + raw.count("&quot;")
+            shares["escaped"] += escaped
+            shares["quotes"] += escaped + raw.count("'") + raw.count('"')
+            mark = final_marks(line)
+            counts.marks[mark] += 1
+            if "'" in line:
+                counts.apostrophes.update(string for string in line.split() if "'" in string)
+            spaces = _MARK.findall(line)
+            shares["apart"] += sum(map(bool, spaces))
+            shares["spaces"] += len(spaces)
+            for number, (match, begins) in enumerate(words(line)):
+                word = match[0]
+                table = counts.first if begins else counts.inside
+                for form in forms(word):
+                    table[form] += 1
+                if number == 0:
+                    counts.opened.setdefault(lower(word, language), Counter())[mark] += 1
+                    if word[0].lower() != word[0].upper():
+                        shares["capitals"] += word[0].isupper()
+                        shares["starts"] += 1
+        return counts
+
+    def add(self, other: ConventionCounts) -> None:
+        """Add the counts of the next part of the text. The order decides between equally frequent ones."""
+        for name in ("inside", "first", "marks", "apostrophes", "shares"):
+            getattr(self, name).update(getattr(other, name))
+        for word, marks in other.opened.items():
+            self.opened.setdefault(word, Counter()).update(marks)
+
+    def conventions(self, language: str) -> Conventions:
+        """The conventions of the text that was counted."""
+        inside, first, marks, opened, shares = self.inside, self.first, self.marks, self.opened, self.shares
+        usual = marks.most_common(1)[0][0] if marks else ""
+        openings = {word: max(counts, key=lambda mark: counts[mark]) for word, counts in opened.items()}
+        common = sorted((word for word in openings if openings[word] != usual), key=lambda word: -opened[word].total())
+        kept = dict(sorted((inside + first).items(), key=lambda item: (-item[1], item[0]))[:FORMS])
+        return Conventions(
+            {form: count for form, count in inside.items() if form in kept},
+            {form: count for form, count in first.items() if form in kept},
+            {mark: count / marks.total() for mark, count in marks.most_common(20)},
+            dict(self.apostrophes.most_common(OPENINGS)),
+            {word: openings[word] for word in common[:OPENINGS] if opened[word].total() > 1},
+            shares["capitals"] / max(1, shares["starts"]),
+            shares["apart"] / max(1, shares["spaces"]),
+            shares["escaped"] / max(1, shares["quotes"]),
+            language,
+        )
+
+    @property
+    def json(self) -> str:
+        """All of it as JSON, for `from_json`."""
+        return json.dumps(vars(self), ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> ConventionCounts:
+        """Load what `json` returned."""
+        values = json.loads(text)
+        opened = {word: Counter(marks) for word, marks in values.pop("opened").items()}
+        return cls(opened=opened, **{name: Counter(counts) for name, counts in values.items()})
+
+
 @lru_cache(16)
 def in_language(conventions: Conventions, language: str) -> Conventions:
     """The same conventions, with the rules of a language for the case of letters."""
@@ -260,8 +301,7 @@ def parts(word: str) -> list[str]:
 
 def forms(word: str) -> list[str]:
     """A word, and its parts if it has an apostrophe."""
-    inner = parts(word)
-    return [word, *inner] if len(inner) > 1 else [word]
+    return [word, *parts(word)] if "'" in word or "’" in word else [word]
 
 
 def final_marks(line: str) -> str:

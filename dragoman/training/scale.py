@@ -21,9 +21,9 @@ MEASURED_ON = "2026-11-26, on two busy cores of an AMD EPYC: 80,000 pairs of Tat
 MEASURED = {
     "tokens": 9.05,  # mean length of a side; cost marked with a * is taken as proportional to it
     "text": 69.9,  # * bytes of disk for a pair of plain text
-    "beside": 124,  # * bytes of disk for a pair while it is prepared, besides the result
-    "serial": 8.7e-5,  # * processor seconds of preparing a pair that only one core can spend
-    "parallel": 5.2e-5,  # * processor seconds of preparing a pair that all cores share
+    "beside": 146,  # * bytes of disk for a pair while it is prepared, besides the result
+    "serial": 5.0e-5,  # * processor seconds of preparing a pair that only one core can spend
+    "parallel": 8.0e-5,  # * processor seconds of preparing a pair that all cores share
     "preparing": 30,  # bytes of memory for a pair while it is prepared; with 3,000,000 pairs, see docs/speed.md
     "held_out": 329,  # * bytes of memory for a held-out pair, which every rank keeps as text
     "planning": 45,  # bytes of memory for a pair, to put an epoch in order on the first rank

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Sequence
 from functools import cache
 from itertools import islice
@@ -16,12 +15,11 @@ from dragoman.checkpoint import Checkpoint
 from dragoman.console import say
 from dragoman.corpora import preparation
 from dragoman.corpora.origin import check_unchanged
-from dragoman.corpora.preparation import PreparedData
 from dragoman.corpora.readers import for_directions
 from dragoman.corpora.sources import Source, find_sources, unit_name
 from dragoman.corpora.splitting import given_splits
 from dragoman.device import choose_precision, matmul_rates, processor, total_memory
-from dragoman.errors import ConfigError, DataChangedError
+from dragoman.errors import ConfigError
 from dragoman.presets import CorpusSize
 from dragoman.serialization import load_json
 from dragoman.setting_types import shown
@@ -108,11 +106,12 @@ def with_preset(
     device: torch.device,
     speed: Speed = lambda config, length: math.inf,
     sources: Sequence[Source] | None = None,
+    prepared: str | None = None,
 ) -> Config:
     """Replace model.preset auto of a new run by the preset for its data, its time and this device, and print it.
 
-    Raises ConfigError if the preset contradicts a setting that the user chose, and DataError for data that cannot be
-    read.
+    If the data are `prepared` for a preset, it is that one. Raises ConfigError if the preset contradicts a setting that
+    the user chose, and DataError for data that cannot be read.
     """
     name, kept = config.model.preset, [key for key in presets.KEYS if key in config.chosen]
     if name is None:
@@ -130,7 +129,7 @@ def with_preset(
         return config
     reason = ""
     if name == "auto":
-        config, reason = _automatic(config, device, speed, sources)
+        config, _, reason = automatic_preset(config, device, speed, sources, prepared)
     say(f"model.preset {config.model.preset}{reason}: {presets.settings_line(settings.values(config))}")
     if kept:
         say(f"kept as given: {', '.join(kept)}")
@@ -146,10 +145,14 @@ def _is_adapted(config: Config) -> bool:
     return any(key in presets.KEYS and key not in presets.LIMITS for key, *_ in settings.changes(Config(), config))
 
 
-def _automatic(
-    config: Config, device: torch.device, speed: Speed, sources: Sequence[Source] | None
-) -> tuple[Config, str]:
-    """The config with the preset for its data, its time and this device, and the reason."""
+def automatic_preset(
+    config: Config,
+    device: torch.device,
+    speed: Speed,
+    sources: Sequence[Source] | None = None,
+    prepared: str | None = None,
+) -> tuple[Config, str, str]:
+    """The config with the preset for its data, its time and this device; the name of the preset; and the reason."""
     data = corpus_size(config.data, presets.ENOUGH, sources)
     unit = f"{unit_name(config.data)}s to train on"
     count = f"more than {presets.ENOUGH:,}" if data.pairs > presets.ENOUGH else f"about {data.pairs:,}"
@@ -173,14 +176,15 @@ def _automatic(
             return f"learns from about {tokens:,.0f} tokens in {minutes:g} minutes, too few for {weights:,} weights"
         return ""
 
-    ideal, name = presets.choose(data.pairs), presets.choose(data.pairs, lambda name: not objection(name))
-    reason = f": {count} {unit} -> {name}" + (f", for {ideal} {objection(ideal)}" if name != ideal else "")
+    ideal, name = presets.choose(data.pairs), prepared or presets.choose(data.pairs, lambda name: not objection(name))
+    why = "for which the data are prepared" if prepared else f"for {ideal} {objection(ideal)}"
+    reason = f": {count} {unit} -> {name}" + (f", {why}" if name != ideal else "")
     by_table = settings.with_preset(config, name)
     extent = _extent(by_table, data, tokens_in_time(name))
     planned = settings.with_preset(config, name, extent)
     if planned.model.dropout != by_table.model.dropout:
         reason += f"; each is seen only about {extent.passes:.0f} times, so dropout is {planned.model.dropout:g}"
-    return planned, reason
+    return planned, name, reason
 
 
 def _extent(config: Config, data: CorpusSize, tokens: float) -> presets.Extent:
@@ -262,33 +266,3 @@ def refuse_other_data(config: Config, directory: Path) -> None:
     then = preparation.load(directory)
     tokenizers = (then.source, then.target) if config.training.init_from else None
     check_unchanged(then.origin, config, say, tokenizers)
-
-
-def prepare(
-    config: Config,
-    directory: Path,
-    has_checkpoint: bool,
-    other: Translator | None = None,
-    sources: Sequence[Source] | None = None,
-) -> PreparedData:
-    """Prepare or load the data of a run, and print a report if they are new.
-
-    Args:
-        has_checkpoint: without one, changed data are prepared again
-        other: a model whose tokenizers to use
-        sources: the corpus, if it has been found
-    """
-    fresh = not directory.exists()
-    tokenizers = (other.source, other.target) if other else None
-    try:
-        data = preparation.prepare_data(config, directory, say, tokenizers, sources)
-    except DataChangedError as error:
-        if has_checkpoint:
-            raise
-        say(f"{error} No step has been saved yet, so the data are prepared again.")
-        shutil.rmtree(directory)
-        return prepare(config, directory, has_checkpoint, other, sources)
-    if fresh:
-        for line in data.report.lines():
-            say(line)
-    return data

@@ -212,7 +212,7 @@ def never_return() -> None:
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize(
     ("owner", "work"),
-    [(prepared_files, "read_portions"), (preparation, "train_tokenizers"), (preparation, "encode_pairs")],
+    [(prepared_files, "read_portions"), (preparation, "train_tokenizer"), (preparation, "encode_pairs")],
     ids=["reading", "tokenizers", "encoding"],
 )
 def test_05_signal_during_the_preparation_ends_it_at_once(

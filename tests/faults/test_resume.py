@@ -186,7 +186,7 @@ def test_39_second_training_of_one_run_is_refused_at_once(
         time.sleep(HANG)
 
     preparing = moment == "while data are prepared"
-    place = wrap(preparation, "train_tokenizers", at(1, hold)) if preparing else at_step(9, hold)
+    place = wrap(preparation, "train_tokenizer", at(1, hold)) if preparing else at_step(9, hold)
     first = start(toy(), place)
     try:
         sign.await_()

@@ -11,8 +11,10 @@ import torch
 
 from conftest import tiny_config
 from dragoman import checkpoint, serialization, train
+from dragoman.console import say
+from dragoman.corpora.preparation import prepare_run
 from dragoman.settings import Config
-from dragoman.training import saving, starting
+from dragoman.training import saving
 
 
 def directory(config: Config) -> Path:
@@ -23,7 +25,7 @@ def directory(config: Config) -> Path:
 def begin(config: Config) -> Path:
     """Prepare the data of a run and save a first checkpoint with its initial weights."""
     folder = directory(config)
-    data = starting.prepare(config, folder / "data", has_checkpoint=False)
+    data = prepare_run(config, folder / "data", has_checkpoint=False, say=say)
     state = train.build_state(config, folder, data, torch.device("cpu"), torch.float32)
     state.start_clock()
     state.progress.step = 1
