@@ -250,6 +250,7 @@ def prepared_data(
         ranks.broadcast(None)
     saved = checkpoint.newest(directory / "checkpoints", quarantine=ranks.is_first, warn=say)
     if not ranks.is_first:
+        distributed.await_shared(directory / "data", ranks)
         return load(directory / "data", is_checked=True), saved
     data = starting.prepare(config, directory / "data", saved is not None, other, sources)
     ranks.broadcast(None)

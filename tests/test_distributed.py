@@ -24,7 +24,7 @@ from torch.distributed import distributed_c10d
 
 import listening
 from conftest import HANG, ROOT
-from dragoman import checkpoint, tensors, train
+from dragoman import checkpoint, distributed, tensors, train
 from dragoman.command_line import override
 from dragoman.dataset import Batch, EncodedPairs, EncodedSide, batch_plan, make_batch
 from dragoman.distributed import Ranks
@@ -190,6 +190,22 @@ def test_a_rank_that_does_not_answer_ends_all(tiny: Tiny, alone: Config, capfd: 
     assert_like(config, alone)
 
 
+def test_the_silent_rank_is_that_of_this_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards the message after a second hang: the store of torchrun still has the answers of the first."""
+    monkeypatch.setenv(STORE, str(tmp_path / "store"))
+    monkeypatch.setattr(distributed, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    for start, rank in (("first", 1), ("second", 0)):
+        with pytest.raises(SystemExit, match="8"):
+            distributed._end_of_waiting(Ranks(rank, 2), 30, start)
+    assert re.findall(r"rank \d does not answer", capsys.readouterr().err) == [
+        "rank 0 does not answer",
+        "rank 1 does not answer",
+    ]
+
+
 def test_a_loss_that_is_not_finite_on_one_rank_ends_all(tiny: Tiny, capfd: pytest.CaptureFixture[str]) -> None:
     """No rank updates its weights, and the message names the sentences that caused it."""
     config = tiny(run__name="several", **EXACT)
@@ -210,6 +226,22 @@ def test_a_loss_that_is_not_finite_on_one_rank_ends_all(tiny: Tiny, capfd: pytes
     assert "the loss of another rank is not finite" in errors
     assert "step 5: loss nan" in errors
     assert "The cause is in the training pairs" in errors
+
+
+def test_a_run_folder_that_is_not_shared_is_named(
+    tiny: Tiny, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Guards two machines with a run folder each: the data are not damaged, they are elsewhere."""
+    configs = [tiny(run__name="several", run__dir=tmp_path / f"machine{i}", **EXACT) for i in range(2)]
+    store = tmp_path / "store"
+
+    def impatient() -> None:
+        distributed.SHARED_SECONDS = 0.2
+
+    children = [start(config, i, 2, store, impatient) for i, config in enumerate(configs)]
+    assert [harness.wait(child) for child in children] == [8, 4]
+    errors = capfd.readouterr().err
+    assert f"{tmp_path / 'machine1' / 'several' / 'data'}, but rank 1 does not find it: set run.dir" in errors
 
 
 def test_rank_0_reports_what_is_wrong_for_all(tiny: Tiny, capfd: pytest.CaptureFixture[str]) -> None:
