@@ -158,6 +158,7 @@ def training_loop(state: TrainingState, stop: signals.Stop) -> None:
             if ended or state.should_stop(stop) or is_best or progress.step % settings.save_every == 0:
                 saving.save(state)
                 done = ended or state.should_stop(stop)  # again: a signal may have come while saving
+        saving.finish(state)
     if state.writer:
         state.writer.close()
 

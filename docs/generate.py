@@ -1,4 +1,4 @@
-"""Write the pages that follow from the code: docs/settings.md, and the table of modules in docs/code.md.
+"""Write what follows from the code: docs/settings.md, the modules in docs/code.md, the plans in docs/scale.md.
 
     python docs/generate.py
 
@@ -9,8 +9,12 @@ docstring. A test fails if a page differs from the output of this program.
 from __future__ import annotations
 
 import ast
+import io
+import re
+import shlex
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import Field, fields
 from pathlib import Path
 
@@ -18,9 +22,11 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "dragoman"
 sys.path.insert(0, str(ROOT))
 
+from dragoman.command_line import parse_plan  # noqa: E402
 from dragoman.config_file import meanings  # noqa: E402
 from dragoman.setting_types import as_word, kind_of  # noqa: E402
 from dragoman.settings import SECTIONS  # noqa: E402
+from dragoman.training import scale  # noqa: E402
 
 START, END = "<!-- modules: python docs/generate.py -->\n", "<!-- end of modules -->\n"
 INTRODUCTION = """\
@@ -97,8 +103,21 @@ def code_page(page: str) -> str:
     return f"{before}{START}\n{module_table()}\n{END}{after}"
 
 
+def scale_page(page: str) -> str:
+    """The page on scale with the output of every `dragoman plan` that it shows."""
+
+    def shown(match: re.Match[str]) -> str:
+        with redirect_stdout(io.StringIO()) as output:
+            scale.main(parse_plan(shlex.split(match[1])))
+        return f"$ dragoman plan {match[1]}\n{output.getvalue()}"
+
+    return re.sub(r"(?<=```console\n)\$ dragoman plan (.*)\n(?:.*\n)*?(?=```\n)", shown, page)
+
+
 if __name__ == "__main__":
     docs = ROOT / "docs"
     (docs / "settings.md").write_text(settings_page(), encoding="utf-8", newline="\n")
     code = docs / "code.md"
     code.write_text(code_page(code.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")
+    page = docs / "scale.md"
+    page.write_text(scale_page(page.read_text(encoding="utf-8")), encoding="utf-8", newline="\n")

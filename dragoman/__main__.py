@@ -33,6 +33,7 @@ COMMANDS = {
     "evaluate": Command("score a trained translator", "dragoman.evaluation.evaluate", "the report"),
     "runs": Command("list runs with their scores, or compare some", "dragoman.evaluation.runs", "the list"),
     "check": Command("check a corpus before training", "dragoman.check", "the check"),
+    "plan": Command("estimate disk, memory and hours", "dragoman.training.scale", "the plan"),
     "clean": Command("drop dirty pairs before training", "dragoman.filtering.clean", "the cleaned corpus"),
     "export": Command("write a model for another engine", "dragoman.export.export", "the export"),
     "push": Command("put a model on the Hugging Face hub", "dragoman.export.push", "the copy to push"),

@@ -211,6 +211,37 @@ def parse_summary(words: Sequence[str], prog: str = "dragoman summary") -> Confi
     return _parse_run(parser, words, config_file.DEFAULT).config
 
 
+def parse_plan(words: Sequence[str], prog: str = "dragoman plan") -> argparse.Namespace:
+    """Parse the options of plan; `config` holds the settings, with the preset for that many pairs unless one is set."""
+    parser = Parser(prog, "Estimate disk, memory and hours of a training. Takes the settings of a run.")
+    add, unset = parser.add_argument, argparse.SUPPRESS
+    add("--pairs", type=_pairs, required=True, metavar="N", help="pairs of the corpus: 80000, 300k, 100M, 1.5B")
+    add("--tokens", type=_number(float, 1, 1000), metavar="N", help="mean tokens of a side (default: as measured)")
+    add("--model", dest="model.preset", choices=presets.PRESETS, default=unset, help="preset (default: by --pairs)")
+    add("--epochs", dest="training.max_epochs", default=unset, metavar="N", help="as --training.max_epochs")
+    add("--updates", dest="training.max_steps", default=unset, metavar="N", help="as --training.max_steps")
+    add("--gpus", type=_number(int, 1, 100_000), default=1, metavar="N", help="GPUs of all machines (default: 1)")
+    add("--nodes", type=_number(int, 1, 100_000), metavar="N", help="machines (default: one for 8 GPUs)")
+    add("--gpu", type=str.lower, default="h100", metavar="NAME", help="h100, a100, l4, 4090 ... (default: h100)")
+    add("--tflops", type=_number(float, 0.001, 1e6), metavar="N", help="peak of a GPU that --gpu does not know")
+    add("--mfu", type=_number(float, 0.001, 1), metavar="SHARE", help="share of the peak that training reaches")
+    add("--cores", type=_number(int, 1, 100_000), default=16, metavar="N", help="cores that prepare (default: 16)")
+    # With data of one's own, and no model in a config file, the preset is auto, as in training.
+    parsed = _parse_run(parser, ["--data.train", "corpus", *words], config_file.DEFAULT)
+    if parsed.config.model.preset == "auto":
+        return parse_plan([*words, "--model", presets.choose(parsed.pairs)], prog)
+    return parsed
+
+
+def _pairs(text: str) -> int:
+    """The type of an option: a number of pairs, such as 80000, 300k, 100M or 1.5B."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([kmb]?)", text, re.IGNORECASE)
+    count = round(float(match[1]) * {"": 1, "k": 1e3, "m": 1e6, "b": 1e9}[match[2].lower()]) if match else 0
+    if not 1 <= count < 2**32:  # a stored order of an epoch numbers pairs with 32 bits
+        raise argparse.ArgumentTypeError(f"{text} is not a number of pairs below 4.2B: write 80000, 300k or 100M")
+    return count
+
+
 def parse_clean(words: Sequence[str], prog: str = "dragoman clean") -> argparse.Namespace:
     """Parse the options of clean; `config` holds the settings, and `settings` the words that gave them."""
     parser = Parser(
@@ -426,7 +457,10 @@ def parse_serve(words: Sequence[str], prog: str = "dragoman serve") -> argparse.
         text = f"{what} (default: {default:,})"
         add(option, type=_number(kind, 1 if kind is int else 0.01), default=argparse.SUPPRESS, metavar="N", help=text)
     parsed = parser.parse(words, ["decoding"])
-    resources.require("serve", ("fastapi", "uvicorn", "python_multipart", "prometheus_client"), "the server")
+    try:
+        resources.require("serve", ("fastapi", "uvicorn", "python_multipart", "prometheus_client"), "the server")
+    except ConfigError as error:
+        parser.error(str(error))
     return parsed
 
 

@@ -175,15 +175,16 @@ def _weights(values: Mapping[str, Any]) -> tuple[int, int, int]:
     return encoder, decoder, values["tokenizer.vocab_size"] * width
 
 
-def memory(values: Mapping[str, Any]) -> int:
-    """Estimate the bytes that training with these settings takes, besides PyTorch itself.
+def memory(values: Mapping[str, Any], ranks: int = 1) -> int:
+    """Estimate the bytes that training with these settings takes on each of `ranks`, besides PyTorch itself.
 
     16 bytes per parameter: weight, gradient and two moments in float32. 4 bytes per value that a layer keeps for its
     gradient, by count about 12 d_model + 2 d_ff per position. The logits never exist all at once.
     """
     layers = values["model.encoder_layers"] + values["model.decoder_layers"]
     kept = layers * (12 * values["model.d_model"] + 2 * values["model.d_ff"])
-    return 16 * parameters(values) + 4 * values["training.batch_tokens"] * kept
+    shards = ranks if values["training.fsdp"] else 1
+    return 16 * parameters(values) // shards + 4 * values["training.batch_tokens"] * kept // ranks
 
 
 def settings_line(values: Mapping[str, Any]) -> str:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from dragoman.errors import CheckpointError, NotFiniteError
 
 
-def weights_bytes(model: nn.Module) -> bytes:
-    """Pack the weights as safetensors. A tensor with several names is stored once, under the first.
+def weights_of(model: nn.Module) -> dict[str, Tensor]:
+    """The weights on the CPU, to be saved as safetensors. A tensor with several names is there once, under the first.
 
     Pass the raw model: the wrappers of torch.compile and of data parallelism add prefixes to the names.
 
@@ -24,13 +24,13 @@ def weights_bytes(model: nn.Module) -> bytes:
     """
     state = model.state_dict()
     assert not any(name.startswith(("_orig_mod.", "module.")) for name in state), "pass the model, not its wrapper"
-    tensors = {name: state[name].cpu().contiguous() for name in dict.fromkeys(_first_names(state).values())}
-    _check_finite(tensors)
-    return safetensors.torch.save(tensors)
+    tensors = {name: state[name].cpu().contiguous() for name in dict.fromkeys(first_names(state).values())}
+    check_finite(tensors)
+    return tensors
 
 
 def load_weights(model: nn.Module, data: bytes) -> None:
-    """Load the bytes of `weights_bytes` into the model, cast to the model's own types; all of it or nothing.
+    """Load `weights_of` a model, as safetensors, into the model, cast to the model's own types; all of it or nothing.
 
     Raises:
         CheckpointError: the data is not safetensors, or a name or shape differs; the message names the first.
@@ -42,7 +42,7 @@ def load_unpacked(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Load what `unpack_weights` returned, as `load_weights` does. Raises CheckpointError."""
     check_shapes(model, tensors)
     state = model.state_dict()
-    first = _first_names(state)
+    first = first_names(state)
     model.load_state_dict({name: tensors[first[name]] for name in state})
 
 
@@ -53,7 +53,7 @@ def check_shapes(model: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         CheckpointError: a name or shape differs; the message names the first.
     """
     state = model.state_dict()
-    expected = {name: tuple(state[name].shape) for name in _first_names(state).values()}
+    expected = {name: tuple(state[name].shape) for name in first_names(state).values()}
     shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
     for name in [*expected, *sorted(shapes)]:
         if expected.get(name) != shapes.get(name):
@@ -75,7 +75,7 @@ def unpack_weights(data: bytes) -> dict[str, Tensor]:
         raise CheckpointError(f"the weights are not safetensors ({error}): use another checkpoint.") from error
 
 
-def _first_names(state: Mapping[str, Tensor]) -> dict[str, str]:
+def first_names(state: Mapping[str, Tensor]) -> dict[str, str]:
     """Map each name to the first name of the same tensor; the two differ for tied weights."""
     seen: dict[tuple, str] = {}
     return {
@@ -95,7 +95,7 @@ def tensors_bytes(value: Any) -> bytes:
     Raises:
         NotFiniteError: a tensor holds NaN or an infinite value.
     """
-    _check_finite(value)
+    check_finite(value)
     buffer = io.BytesIO()
     torch.save(value, buffer)
     return buffer.getvalue()
@@ -162,8 +162,8 @@ def _too_large(why: str) -> CheckpointError:
     )
 
 
-def _check_finite(value: Any, name: str = "") -> None:
-    """Check every tensor, at any depth."""
+def check_finite(value: Any, name: str = "") -> None:
+    """Check every tensor, at any depth. Raises NotFiniteError."""
     if isinstance(value, Tensor) and not torch.isfinite(value).all():
         raise NotFiniteError(
             f"cannot save the training state, because {name} holds NaN or infinite values. Lower training.lr or raise "
@@ -171,4 +171,4 @@ def _check_finite(value: Any, name: str = "") -> None:
         )
     parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
     for key, part in parts:
-        _check_finite(part, f"{name}.{key}" if name else str(key))
+        check_finite(part, f"{name}.{key}" if name else str(key))

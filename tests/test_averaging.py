@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 import pytest
+import safetensors.torch
 import torch
 from torch import nn
 
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="processes are f
 def save_model(root: Path, step: int, model: nn.Module, changed: Mapping[str, bytes] = MappingProxyType({})) -> Path:
     """Save a checkpoint with real weights, and some files changed."""
     files = contents(step) | {
-        "model.safetensors": tensors.weights_bytes(model),
+        "model.safetensors": safetensors.torch.save(tensors.weights_of(model)),
         "config.yaml": json.dumps({"run": {"seed": step}}).encode(),
         "source.tokenizer.json": b"source",
         "target.tokenizer.json": b"target",

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
@@ -31,6 +31,7 @@ from dragoman.distributed import Ranks
 from dragoman.errors import ConfigError, DeviceError
 from dragoman.processes import STORE
 from dragoman.settings import EOS, PAD, Config
+from dragoman.training import saving
 from dragoman.training.batches import StoredPlan, write_plan
 from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
@@ -124,7 +125,10 @@ def alone(tiny: Tiny) -> Config:
     return config
 
 
-@pytest.mark.parametrize(("count", "fsdp"), [(2, False), (4, False), (2, True)])
+SHARDED_4 = pytest.param(4, True, marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("count", "fsdp"), [(2, False), (4, False), (2, True), SHARDED_4])
 def test_ranks_make_the_weights_of_one_process(tiny: Tiny, alone: Config, count: int, fsdp: bool) -> None:
     """Guards gradients weighted by rank instead of token, forgotten shares, batches with fewer rows than ranks, weights
     that drift apart, and checkpoints with names of wrappers or with parts of weights."""
@@ -162,6 +166,39 @@ def test_a_run_resumes_on_other_ranks(tiny: Tiny, alone: Config, before: int, af
     assert run(config, before, {before - 1: stop}) == [128 + signal.SIGTERM] * before
     assert run(config, after) == [0] * after
     assert_like(config, alone)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dies", [False, True])
+def test_training_continues_while_a_sharded_model_is_saved(
+    tiny: Tiny, alone: Config, tmp_path: Path, dies: bool
+) -> None:
+    """Guards updates that reach an earlier step's checkpoint, and parts of a killed save that a later one reads."""
+    config = tiny(run__name="several", training__fsdp=True, **EXACT)
+    later = tmp_path / "later"
+
+    def wait_for_later_updates() -> None:
+        write = saving._write
+
+        def waiting(state: TrainingState, *rest: Any) -> None:
+            while state.progress.step == 7 and not later.exists():
+                time.sleep(0.01)
+            if dies and state.progress.step == 7:
+                die()
+            write(state, *rest)
+
+        saving._write = waiting
+
+    faults = {0: together(wait_for_later_updates, after_step(9, later.touch))}
+    if not dies:
+        assert run(config, 2, faults) == [0, 0]
+        assert_like(config, alone)
+        return
+    assert run(config, 2, faults)[0] == -signal.SIGKILL
+    assert not checkpoint.steps(harness.checkpoints(config))
+    assert run(config, 2) == [0, 0]
+    assert_like(config, alone)
+    assert not list(harness.checkpoints(config).glob(".tmp-*"))
 
 
 def test_a_rank_that_dies_ends_all(tiny: Tiny, alone: Config, capfd: pytest.CaptureFixture[str]) -> None:

@@ -101,6 +101,13 @@ def test_module_table_is_fresh(generate: ModuleType) -> None:
     assert page == generate.code_page(page)
 
 
+def test_plans_are_fresh(generate: ModuleType) -> None:
+    """Guards the plans on the page against figures that were measured anew. Remedy: python docs/generate.py"""
+    page = text_of(DOCS / "scale.md")
+    assert page == generate.scale_page(page)
+    assert page.count("time: preparing") == page.count("$ dragoman plan") > 1
+
+
 # Slow
 
 

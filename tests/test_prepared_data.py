@@ -13,7 +13,7 @@ import torch
 from conftest import ROOT, in_child, tiny_pairs, write_tsv
 from dragoman.command_line import override
 from dragoman.corpora import data_report as report_module
-from dragoman.corpora import prepared_files
+from dragoman.corpora import preparation, prepared_files
 from dragoman.corpora.data_report import CorpusReport, sample_indices
 from dragoman.corpora.origin import has_only_moved
 from dragoman.corpora.preparation import PreparedData, prepare_data
@@ -280,17 +280,14 @@ def test_repeated_counts_only_pairs_of_training(tiny: Make, tmp_path: Path) -> N
     assert prepare_data(config, tmp_path / "data", quiet).report.repeated == {"validation": 3, "test": 1}
 
 
-def test_sample_is_spread_and_reproducible(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sample_is_spread_and_reproducible() -> None:
     """Guards against figures that change between preparations, and against those of the first lines only."""
-    assert sample_indices(2000).tolist() == list(range(2000))
-    monkeypatch.setattr(report_module, "SAMPLE", 2000)
-    assert sample_indices(2000).tolist() == list(range(2000))
-    monkeypatch.setattr(report_module, "SAMPLE", 200)
-    chosen = sample_indices(2000).tolist()
+    assert sample_indices(2000, 2000).tolist() == list(range(2000))
+    chosen = sample_indices(2000, 200).tolist()
     assert len(chosen) == len(set(chosen)) == 200
     assert chosen == sorted(chosen)
     assert abs(np.mean(chosen) - 1000) < 150
-    assert sample_indices(2000).tolist() == chosen
+    assert sample_indices(2000, 200).tolist() == chosen
 
 
 def test_sentences_are_counted_in_a_sample(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -327,6 +324,17 @@ ALONE = ["--data.source_lang", "null", "--model.architecture", "decoder-only", "
 def without_source(config: Config, *arguments: str) -> Config:
     """Turn a config into that of a language model on the target side."""
     return override(config, [*ALONE, *arguments])
+
+
+def test_large_validation_set_is_sampled(tiny: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards large corpora against validations that take hours; each time it is the same pairs."""
+    config = tiny(data__validation_fraction=0.3)
+    whole = prepare_data(config, tmp_path / "data", quiet).validation
+    monkeypatch.setattr(preparation, "VALIDATED", 7)
+    first, second = (prepare_data(config, tmp_path / "data", quiet).validation for _ in range(2))
+    assert len(whole) > 2 * 7 == 2 * len(first)
+    assert first == second == [pair for pair in whole if pair in first]
+    assert whole.index(first[-1]) > len(whole) / 2
 
 
 def test_language_model_gets_the_target_side(tiny: Make, tmp_path: Path) -> None:

@@ -681,7 +681,8 @@ def test_mistakes_at_the_start_are_one_line(
 
 def test_missing_libraries_are_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """Guards installations without the extra `serve`: the error names the pip command."""
-    monkeypatch.setattr(command_line, "find_spec", lambda name: None)
+    for name in ("fastapi", "uvicorn"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(SystemExit, match="2"):
         command_line.parse_serve([])
     said = capsys.readouterr().err

@@ -127,7 +127,7 @@ def make_report(
     held_out = {split: [*text.pairs(split)] for split in ("validation", "test")}
     validation = encode_pairs(held_out["validation"], *tokenizers)
     wanted = np.zeros(text.counts["train"].kept, bool)
-    wanted[sample_indices(len(wanted))] = True
+    wanted[sample_indices(len(wanted), SAMPLE)] = True
     samples = unzip_pairs([*compress(cased, wanted.tobytes())])
     languages = [data.source_lang, data.target_lang]
     if data.several:
@@ -162,11 +162,11 @@ def make_report(
     return CorpusReport(counts, sides, _count_repeated(text, held_out, data), borrowed)
 
 
-def sample_indices(count: int) -> np.ndarray:
-    """Return the indices of all pairs, or of SAMPLE random ones; sorted, and always the same."""
-    if count <= SAMPLE:
+def sample_indices(count: int, most: int) -> np.ndarray:
+    """Return the indices of all pairs, or of `most` random ones; sorted, and always the same."""
+    if count <= most:
         return np.arange(count)
-    return np.sort(np.random.default_rng(0).choice(count, SAMPLE, replace=False))
+    return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
 
 
 def _without_tag(text: str, language: str, data: DataConfig) -> tuple[str, str]:

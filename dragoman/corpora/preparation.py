@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from dragoman import reading
-from dragoman.corpora.data_report import CorpusReport, make_report
+from dragoman.corpora.data_report import CorpusReport, make_report, sample_indices
 from dragoman.corpora.origin import SIDES, Tokenizers, check_unchanged, origin_of, with_hashes
 from dragoman.corpora.prepared_files import (
     COMPLETE,
@@ -56,6 +56,7 @@ from dragoman.settings import PLACEHOLDERS, Config, DataConfig
 from dragoman.storage import publish, remove_temporaries, replace_durably
 from dragoman.text.conventions import Conventions, conventions_of_ids
 
+VALIDATED = 5_000  # pairs at most: 2 % of millions would take longer to translate than others to learn
 WEIGHTS = "train.weights.npy"
 # In the hidden folder:
 RESULT = "data"  # renamed to the final folder in the end
@@ -72,7 +73,7 @@ class PreparedData:
 
     train: EncodedPairs
     weights: np.ndarray | None  # (N), how often an epoch shows each pair; None: once
-    validation: list[Pair]  # cleaned text
+    validation: list[Pair]  # cleaned text, at most VALIDATED pairs
     test: list[Pair]  # cleaned text; may be empty
     source: Tokenizer
     target: Tokenizer  # the same object if the vocabulary is shared
@@ -295,7 +296,7 @@ def load(directory: Path, is_checked: bool = False) -> PreparedData:
         return PreparedData(
             train=train,
             weights=load_array(weights) if weights.exists() else None,
-            validation=validation,
+            validation=[validation[i] for i in sample_indices(len(validation), VALIDATED)],
             test=test,
             source=source,
             target=target,

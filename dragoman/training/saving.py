@@ -6,49 +6,71 @@ parameter number.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
+import safetensors.torch
 import torch
 
-from dragoman import checkpoint, config_file, distributed, serialization
+from dragoman import checkpoint, config_file, serialization
 from dragoman.architectures.build import Model
 from dragoman.checkpoint import Checkpoint
 from dragoman.console import say
 from dragoman.corpora.origin import SIDES
 from dragoman.corpora.preparation import conventions_file
 from dragoman.device import processor
-from dragoman.errors import CheckpointError, RankError
-from dragoman.tensors import load_tensors, load_weights, tensors_bytes, weights_bytes
-from dragoman.training import final_report
+from dragoman.errors import CheckpointError
+from dragoman.tensors import load_tensors, load_weights, tensors_bytes, weights_of
+from dragoman.training import final_report, sharding
 from dragoman.training.progress import Progress, progress_of
 from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
 
+PARTS = ".tmp-parts"  # folder of what the ranks write under FSDP; `checkpoint.save` removes it
+
 
 def save(state: TrainingState) -> None:
-    """Write a checkpoint of this step and delete those no longer needed. All ranks must call this."""
-    state.read_clock()
-    if state.is_sharded:
-        optimizer = distributed.full_optimizer_state(state.model, state.optimizer)
-    else:
-        optimizer = state.optimizer.state_dict()
-    tensors: dict[str, Any] = {"optimizer": optimizer, "scaler": state.scaler.state_dict()}
+    """Write a checkpoint of this step and delete those no longer needed. All ranks must call this.
+
+    Under FSDP, the checkpoint is complete when `finish` returns.
+    """
+    finish(state)
+    parts = state.directory / "checkpoints" / PARTS
+    if state.is_sharded and state.ranks.is_first:
+        shutil.rmtree(parts, ignore_errors=True)  # of a killed process
+        parts.mkdir(parents=True)
+    state.read_clock()  # the other ranks wait here, and so write no part before
     # The curves go first, so that a resumed run finds every point up to its checkpoint.
     if state.writer:
         state.writer.flush()
-    with state.final_model(torch.device("cpu")) as model:
-        weights = weights_bytes(model) if model and state.ranks.is_first else b""
-    if not state.ranks.is_first:
-        return
+    if state.is_sharded:
+        now = replace(state, progress=replace(state.progress))  # training continues meanwhile
+        state.saving = sharding.save(state, parts, partial(_write, now, state.scaler.state_dict()))
+    elif state.ranks.is_first:
+        _write(state, state.scaler.state_dict(), weights_of(state.model), state.optimizer.state_dict())
+
+
+def finish(state: TrainingState) -> None:
+    """Wait for the checkpoint that is being written, if there is one. Raises the error that it ended with."""
+    if state.saving:
+        state.saving.finish()
+        state.saving = None
+
+
+def _write(
+    state: TrainingState, scaler: dict[str, Any], weights: dict[str, torch.Tensor], optimizer: dict[str, Any]
+) -> None:
+    """Write a checkpoint with these whole tensors, and delete those no longer needed."""
     files = {
-        "model.safetensors": weights,
+        "model.safetensors": safetensors.torch.save(weights),
         "config.yaml": config_file.dump(state.config).encode(),
         "source.tokenizer.json": state.data.source.to_json().encode(),
         "target.tokenizer.json": state.data.target.to_json().encode(),
         "trained_on.json": serialization.json_bytes(_trained_on(state)),
-        "training.pt": tensors_bytes(tensors),
+        "training.pt": tensors_bytes({"optimizer": optimizer, "scaler": scaler}),
         "state.json": serialization.json_bytes(
             {"progress": asdict(state.progress), "data": state.data.fingerprint, **environment(state)}
         ),
@@ -97,7 +119,7 @@ def set_weights(state: TrainingState, fill: Callable[[Model], object]) -> None:
         return
     full = state.new_model()
     fill(full)
-    distributed.load_full_model_state(state.model, full.state_dict())
+    sharding.load_weights(state, full.state_dict())
 
 
 def start_from(state: TrainingState, other: Translator) -> None:
@@ -155,7 +177,7 @@ def _restore_tensors(state: TrainingState, saved: Checkpoint) -> float:
         groups = [{**group, "lr": last_rate} for group in state.optimizer.state_dict()["param_groups"]]
         optimizer = {"state": tensors["optimizer"]["state"], "param_groups": groups}
         if state.is_sharded:
-            distributed.load_full_optimizer_state(state.model, state.optimizer, optimizer)
+            sharding.load_optimizer(state, optimizer)
         else:
             state.optimizer.load_state_dict(optimizer)
             for p, moments in state.optimizer.state.items():
@@ -165,8 +187,6 @@ def _restore_tensors(state: TrainingState, saved: Checkpoint) -> float:
             state.scaler.load_state_dict(tensors["scaler"])
         if "weights" in tensors:  # of older versions, whose model.safetensors had a moving average of them
             state.model.load_state_dict(tensors["weights"])
-    except RankError:
-        raise
     except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
         raise CheckpointError(
             f"{saved.path}: training.pt does not hold the state of this optimizer ({error!r}): use another checkpoint."

@@ -24,6 +24,7 @@ from dragoman.distributed import Ranks
 from dragoman.settings import Config
 from dragoman.signals import Stop
 from dragoman.training import schedule
+from dragoman.training.background import Background
 from dragoman.training.batches import BatchPlanner
 from dragoman.training.progress import Progress
 from dragoman.training.tensorboard import Board
@@ -53,6 +54,7 @@ class TrainingState:
 
     progress: Progress = field(default_factory=Progress)
     writer: Board | None = None  # on rank 0, while training runs
+    saving: Background | None = None  # of a checkpoint that is being written
     train_loss: float = math.nan  # at the last point of the curves
     losses: list[tuple[float, float]] = field(default_factory=list)  # of each validation, and of training before it
     signal: int = 0  # the signal number that asked a rank to stop; 0: none
