@@ -2,6 +2,7 @@
 
     python translate.py "The train leaves at nine." "Where is it?"
     python translate.py --input letter.en --output letter.it
+    python translate.py --input huge.en.gz --output huge.it.gz --shard 3/16     # the third of 16 parts
     some-program | python translate.py --run runs/phrasebook | another-program
     python translate.py --to en "Dov'è la stazione?"         # with a model of several directions
     python translate.py report.docx                          # writes report.it.docx; also .pptx, .odt, .html, .srt ...
@@ -12,8 +13,8 @@
     from dragoman import Translator
     Translator("runs/phrasebook").translate(["The train leaves at nine."])
 
-Each line in is one line out, or decoding.n_best lines. Translations go to standard output, everything else to standard
-error. Exit codes: 0 done, 2 wrong arguments, 3 unreadable input, 4 no usable checkpoint, 7 unwritable output.
+Each line in is one line out, or decoding.n_best lines. Translations go to standard output, all else to standard error.
+Exit codes: 0 done, 2 wrong arguments, 3 unreadable input, 4 no usable checkpoint, 5 output in use, 7 unwritable output.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from dragoman import console, reading
 from dragoman.documents.command import given_files, translate_files
 from dragoman.documents.paragraphs import broken_lines
 from dragoman.errors import ConfigError, DataError
+from dragoman.translation.bulk import open_lines
 from dragoman.translation.input import Input, find_input, pairs_to_score
 from dragoman.translation.loading import last_saved, usual_run
 from dragoman.translation.output import AttentionPage, Warnings, as_json, as_text, open_output, score_line, write
@@ -56,6 +58,11 @@ def main(options: argparse.Namespace) -> None:
     run = options.checkpoint[0].absolute().parent.parent if options.checkpoint else options.run or usual_run()
     files = given_files(options)
     given = find_input(options) if not files else None
+    if given and given.shard and not options.shard:  # one of several ranks
+        from dragoman.device import choose_device  # slow to import
+        from dragoman.distributed import Ranks
+
+        options.device = str(Ranks.from_environment().own_device(choose_device(options.device)))
     translator = load_translator(options, run)
     to, source, prefix = options.to or "", options.source or "", options.prefix or ""
     if not (options.run or options.checkpoint):
@@ -128,20 +135,21 @@ def translate_lines(
 ) -> None:
     """Translate blocks of lines and write each block as soon as it is done."""
     page = AttentionPage(options.attention) if options.attention else None
-    warnings, first, hinted = Warnings(), 1, bool(options.score or options.embed)
+    warnings, first, hinted = Warnings(), given.first, bool(options.score or options.embed)
     with (
-        open_output(options.output) as output,
+        open_lines(translator, given, options) as (has, add),
         open_output(page.path) if page else contextlib.nullcontext() as page_output,
         progress_bar(given, options) as bar,
     ):
         for texts in given.blocks:
-            hinted = hinted or hint_at_paragraphs(texts, first, given)
-            lines = translate_block(translator, texts, first, given, options, request, page)
+            if not has(texts):
+                hinted = hinted or hint_at_paragraphs(texts, first, given)
+                lines = translate_block(translator, texts, first, given, options, request, page)
+                with bar.external_write_mode(file=sys.stderr) if bar else contextlib.nullcontext():
+                    warnings.show([f"text {first + i}: {message}" for i, message in translator.warnings])
+                add("".join(f"{line}\n" for line in lines))
             if bar:
                 bar.update(len(texts))
-            with bar.external_write_mode(file=sys.stderr) if bar else contextlib.nullcontext():
-                warnings.show([f"text {first + i}: {message}" for i, message in translator.warnings])
-            write(output, "".join(f"{line}\n" for line in lines))
             first += len(texts)
         if page and page_output:
             page.write(page_output)
@@ -163,11 +171,11 @@ def hint_at_paragraphs(texts: Sequence[str], first: int, given: Input) -> bool:
 def progress_bar(given: Input, options: argparse.Namespace) -> contextlib.AbstractContextManager[tqdm | None]:
     """A bar on standard error that counts lines; None if the total is unknown or standard error is not a terminal."""
     beside_text = options.output is None and sys.stdout.isatty()  # it would get in the way of the translations
-    if given.lines is None or beside_text or not sys.stderr.isatty():
+    if given.sizes is None or beside_text or not sys.stderr.isatty():
         return contextlib.nullcontext()
     from tqdm import tqdm  # slow to import
 
-    return tqdm(total=given.lines, unit="line", dynamic_ncols=True)
+    return tqdm(total=sum(given.sizes), unit="line", dynamic_ncols=True)
 
 
 def translate_block(

@@ -275,6 +275,14 @@ def _number(kind: type[int] | type[float], least: float, most: float = math.inf)
     return read
 
 
+def _shard(text: str) -> tuple[int, int]:
+    """The type of --shard."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"{text} is not like 3/16, which is the third of 16 shards")
+    return int(number), int(count)
+
+
 # Options of several commands.
 _SHARED: dict[str, dict[str, Any]] = {
     "--run": {"type": Path, "metavar": "DIR", "help": "folder of a run, or hf:OWNER/NAME (default: finished last)"},
@@ -307,6 +315,7 @@ def parse_translate(words: Sequence[str], prog: str = "dragoman translate") -> a
     _add_shared(parser, "--device", "--to", "--from", "--glossary")
     add("--input", type=Path, metavar="FILE", help="read lines from FILE instead of standard input")
     add("--output", type=Path, metavar="FILE", help="write to FILE instead of standard output")
+    add("--shard", type=_shard, metavar="K/N", help="translate only the K-th of N parts of the lines of --input")
     add("--paragraphs", action="store_true", help="join wrapped lines, as of a mail, to paragraphs")
     add(
         "--markup", choices=("html", "xml", "markdown", "none"),
@@ -328,14 +337,17 @@ def _refuse_contradictions(parser: Parser, parsed: argparse.Namespace) -> None:
     """Exit with 2 if options of translate exclude each other."""
     if parsed.sentences and parsed.input:
         parser.error("give only one of sentences and --input")
+    if parsed.shard and not parsed.input:
+        parser.error("--shard divides the lines of a file: name it with --input")
     of_lines = ("align", "attention", "embed", "json", "score", "prefix")
     markup = parsed.markup if parsed.markup != "none" else None
     for option, value, others, why in (
         ("--align", parsed.align, ("json",), "is for people, and --json for programs"),
         ("--score", parsed.score, ("align", "attention", "prefix", "glossary"), "reads translations"),
         ("--embed", parsed.embed, (*of_lines, "glossary"), "prints vectors"),
-        (f"--markup {markup}", markup, (*of_lines, "paragraphs"), "translates documents"),
-        ("--paragraphs", parsed.paragraphs, of_lines, "translates documents"),
+        ("--attention", parsed.attention, ("shard",), "shows the first sentences"),
+        (f"--markup {markup}", markup, (*of_lines, "paragraphs", "shard"), "translates documents"),
+        ("--paragraphs", parsed.paragraphs, (*of_lines, "shard"), "translates documents"),
     ):
         given = [f"--{other}" for other in others if vars(parsed)[other] and f"--{other}" != option]
         if value and given:

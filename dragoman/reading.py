@@ -1,7 +1,7 @@
 """Reading files of limited size, so that no file decides how much memory it takes.
 
     read(path, NOTE)                            # all of it, as bytes
-    for line in lines(stream, name): ...        # piece by piece
+    for line in lines(stream.read, name): ...   # piece by piece
 
 This is the one place that reads whole files which another program or person may have written. Corpora have their own
 streams, in `corpora.formats.files`, with the same limit for a line. A file that is too large is refused by its size,
@@ -13,7 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -61,14 +61,14 @@ def open_plain(path: Path) -> BinaryIO:
     return open(path, "rb", opener=opener)
 
 
-def lines(descriptor: int, name: str) -> Iterator[list[bytes]]:
-    """Yield the lines of a stream without their ends, as many at a time as have arrived. Only LF ends a line.
+def lines(read: Callable[[int], bytes], name: str) -> Iterator[list[bytes]]:
+    """Yield the lines of a stream without their ends, as many at a time as `read` returns. Only LF ends a line.
 
     Raises:
         OSError: a line is longer than LONGEST_LINE; `strerror` gives its number, and all lines before it were yielded.
     """
     rest, number = b"", 1
-    while block := os.read(descriptor, BLOCK):
+    while block := read(BLOCK):
         *whole, rest = (rest + block).split(b"\n")
         yield whole
         number += len(whole)

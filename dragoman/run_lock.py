@@ -36,7 +36,7 @@ def lock(run_dir: Path) -> Iterator[None]:
         try:
             _acquire(guard, run_dir)
         except Timeout:
-            advice = "wait until it ends, stop it, or train under another run.name."
+            advice = "wait until it ends, stop it, or choose another run.name or --output."
             raise RunInUseError(f"{_in_use(run_dir, holder)}: {advice}{_if_stale(guard)}") from None
     try:
         with storing(holder):

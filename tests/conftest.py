@@ -13,25 +13,33 @@ os.environ["HF_HUB_OFFLINE"] = os.environ["HF_DATASETS_OFFLINE"] = "1"
 os.environ["MPLBACKEND"] = "Agg"
 
 import random
+import runpy
 import shutil
 import signal
 import socket
+import subprocess
+import tempfile
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from tensorboard.summary.writer import event_file_writer
+from torch import Tensor
 
 from dragoman.command_line import override
+from dragoman.corpora import language_id
+from dragoman.corpora.formats import language_names
 from dragoman.corpora.formats.units import is_left_out
 from dragoman.corpora.readers import read_units
 from dragoman.corpora.sources import Source
 from dragoman.settings import Config, DataConfig
+from dragoman.training import tensorboard
 
 if TYPE_CHECKING:  # it imports a lot, and imports this module
     from faults.harness import Reference
@@ -39,6 +47,26 @@ if TYPE_CHECKING:  # it imports a lot, and imports this module
 torch.set_num_threads(1)
 # TensorBoard reads the event files of one second in the order of their names, and number 10 before number 9.
 event_file_writer._global_uid = event_file_writer.AtomicCounter(10**6)
+
+
+def _do_not_wait_for_the_disk(descriptor: Any) -> None:
+    """`os.fsync`, which a training calls 200 times, without its effect, which only a power cut would show."""
+    os.fstat(descriptor)  # it must be open
+
+
+os.fsync = _do_not_wait_for_the_disk  # tests of the order of these calls log or replace them
+
+
+def _empty_figure(weights: Tensor, source: Sequence[str], target: Sequence[str]) -> Any:
+    """An empty figure instead of an attention map with these labels."""
+    from matplotlib.figure import Figure
+
+    assert weights.shape[1:] == (len(target), len(source))
+    return Figure((0.1, 0.1))
+
+
+draw_attention = tensorboard.attention_figure
+tensorboard.attention_figure = _empty_figure  # a figure takes as long as thirty updates; one shared run has real ones
 
 ROOT = Path(__file__).parent.parent
 _numbers = count()
@@ -146,19 +174,46 @@ def browser() -> Iterator[Any]:
             yield opened
 
 
-@pytest.fixture(scope="session")
-def learned(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """A run that has learned the tiny pairs: where its translations depend on rounding, few of them do."""
-    from dragoman.__main__ import run as run_command
+def shared_folder(factory: pytest.TempPathFactory, name: str, fill: Callable[[Path], None]) -> Path:
+    """A folder that the first worker to need it fills. The others wait for that; all of them only read it."""
+    import fcntl  # not on Windows
 
-    folder = tmp_path_factory.mktemp("learned")
-    write_tsv(folder / "corpus" / "pairs.tsv", tiny_pairs(600))
-    config = tiny_config(
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    filled = folder.with_suffix(".filled")
+    with open(folder.with_suffix(".lock"), "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not filled.exists():
+            fill(folder)
+            filled.touch()
+    return folder
+
+
+def _learned_config(folder: Path) -> Config:
+    return tiny_config(
         folder, training__max_epochs=30, training__accumulate=1, training__keep_last=2, training__lr=0.003,
         training__warmup_steps=50, training__validate_every=200, training__save_every=300,
     )  # fmt: skip
-    assert in_child(lambda: run_command("train", config)) == 0
-    return config
+
+
+@pytest.fixture(scope="session")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """A run that has learned the tiny pairs: where its translations depend on rounding, few of them do.
+
+    Its folder is shared: copy it to change it.
+    """
+    from dragoman.__main__ import run as run_command
+
+    def train(folder: Path) -> None:
+        write_tsv(folder / "corpus" / "pairs.tsv", tiny_pairs(600))
+
+        def with_pictures() -> int:
+            tensorboard.attention_figure = draw_attention
+            return run_command("train", _learned_config(folder))
+
+        assert in_child(with_pictures) == 0
+
+    return _learned_config(shared_folder(tmp_path_factory, "learned", train))
 
 
 @pytest.fixture(scope="session")
@@ -190,14 +245,19 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "runs" / "toy" / "checkpoints"
 
 
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do not wait for the disk in tests with hundreds of saves; fsync is still called."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+@cache
+def warm_up() -> None:
+    """Load what nearly every training loads, once and not again in each forked process."""
+    for name in ("dragoman.train", "torch._dynamo"):  # the first optimizer imports the second
+        import_module(name)
+    language_id.knows("en")
+    for text in ("en", "English"):
+        language_names.language_of(text)
 
 
 def in_child(work: Callable[[], int | None]) -> int:
     """Do work in a forked process; return its exit code, or minus the signal that killed it. It may take `HANG`."""
+    warm_up()
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()
@@ -215,3 +275,42 @@ def in_child(work: Callable[[], int | None]) -> int:
             sys.stderr.flush()
             os._exit(code)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def run_python(
+    words: Sequence[object], folder: Path, given: bytes = b"", **environment: str
+) -> subprocess.CompletedProcess[bytes]:
+    """Do in a folder what `python SCRIPT ...` or `python -m MODULE ...` does, with a standard input.
+
+    The process is forked, since importing torch takes longer than most programs.
+    """
+    arguments = [os.fsdecode(word) if isinstance(word, bytes) else str(word) for word in words]
+    with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
+        stdin.write(given)
+        stdin.seek(0)
+
+        def work() -> int | None:
+            for number, file in enumerate((stdin, stdout, stderr)):
+                os.dup2(file.fileno(), number)
+            sys.stdin, sys.stdout, sys.stderr = (
+                os.fdopen(number, mode, encoding="utf-8", closefd=False) for number, mode in enumerate("rww")
+            )
+            os.chdir(folder)
+            os.environ.update(environment)
+            try:
+                if arguments[0] == "-m":
+                    sys.argv = arguments[1:]
+                    runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+                else:
+                    sys.argv = arguments
+                    sys.path.insert(0, str(Path(arguments[0]).parent))
+                    runpy.run_path(arguments[0], run_name="__main__")
+            except SystemExit as stop:
+                if stop.code is not None:
+                    raise
+            return None
+
+        code = in_child(work)
+        for file in (stdout, stderr):
+            file.seek(0)
+        return subprocess.CompletedProcess(arguments, code, stdout.read(), stderr.read())

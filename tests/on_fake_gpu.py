@@ -80,7 +80,13 @@ def three_updates(
     return state, first, mean_loss(state.model, state.validation, 150, dtype)
 
 
-@pytest.mark.parametrize("changes", TRAININGS.values(), ids=TRAININGS)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param(changes, id=name, marks=[pytest.mark.slow] * (name in ("later parts", "bfloat16")))
+        for name, changes in TRAININGS.items()
+    ],
+)
 def test_training(tmp_path: Path, changes: dict[str, Any]) -> None:
     """Guards the paths of a GPU against other gradients than a CPU's, and against tensors left on the CPU."""
     _, expected, expected_loss = three_updates(tmp_path, "cpu", **changes)
@@ -92,7 +98,7 @@ def test_training(tmp_path: Path, changes: dict[str, Any]) -> None:
         assert all(each.device.type == gpu.name for each in state.model.state_dict().values())
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.slow)], ids=str)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_waiting(tmp_path: Path, architecture: str, dtype: torch.dtype) -> None:
     """Guards the single wait of an update and of a validation: a GPU idles during each."""

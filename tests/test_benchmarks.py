@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from conftest import ROOT, tiny_config, tiny_pairs
+from conftest import ROOT, run_python, tiny_config, tiny_pairs
 from dragoman import config_file
 from dragoman.corpora import preparation
 from faults import untrained
@@ -41,9 +40,8 @@ def file(tmp_path: Path) -> Path:
 
 def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     """Run a program of benchmarks/ in a process of its own and return what it printed."""
-    command = [sys.executable, f"benchmarks/{name}.py", *map(str, arguments)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=environment)
+    done = run_python([f"benchmarks/{name}.py", *arguments], ROOT)
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def test_gains_compare_the_same_seeds() -> None:

@@ -384,6 +384,7 @@ def test_rows_that_are_no_pairs_are_shown_as_they_are(tmp_path: Path) -> None:
     assert diagnosis.clean in diagnosis_lines(diagnosis)
 
 
+@pytest.mark.slow
 def test_phrasebook_from_the_command_line() -> None:
     """Runs the whole command with its defaults."""
     command = [sys.executable, "-m", "dragoman", "check"]
@@ -434,6 +435,7 @@ def test_verdict_and_command(count: int, words: str, tmp_path: Path) -> None:
     assert {each.key for each in changes(config, again)} == {each.key for each in diagnosis.settings}
 
 
+@pytest.mark.slow
 @needs_multi30k
 def test_findings_in_multi30k() -> None:
     """Guards against false alarms in a good corpus of free translations."""

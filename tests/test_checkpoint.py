@@ -67,7 +67,6 @@ def test_file_modes_follow_the_umask(root: Path, umask: int) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o777 & ~umask
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("step", [1, 2], ids=["same step", "next step"])
 def test_kill_at_any_call_of_a_save_leaves_the_old_or_the_new_checkpoint(tmp_path: Path, step: int) -> None:
     """Guards against half a checkpoint, none while one is being replaced, and leftovers that stay."""
@@ -160,7 +159,6 @@ def test_fsync_before_and_after_the_rename_that_publishes(root: Path, monkeypatc
         assert ("fsync", folder.parent.name) in log[log.index(("mkdir", folder.name)) :]
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
 def test_failure_at_any_call_of_a_save_is_one_clear_error(
     root: Path, code: int, monkeypatch: pytest.MonkeyPatch
@@ -300,7 +298,6 @@ def forge(directory: Path, change: Callable[[dict[str, Any]], Any]) -> None:
     path.write_bytes(serialization.sealed(manifest))
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", [*FILES, "manifest.json"])
 def test_damaged_checkpoint_is_reported_renamed_and_the_next_older_used(root: Path, name: str, damage: str) -> None:
@@ -479,7 +476,6 @@ def test_best_of_a_step_that_is_trained_again_is_forgotten(root: Path) -> None:
     assert checkpoint.get_best(root) is None
 
 
-@pytest.mark.usefixtures("quick")
 def test_reader_during_training_always_finds_a_whole_checkpoint(root: Path) -> None:
     """Guards against all races that the tests above do not cover."""
     checkpoint.save(root, 0, contents(0))

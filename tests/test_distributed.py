@@ -23,7 +23,7 @@ from safetensors.torch import load_file
 from torch.distributed import distributed_c10d
 
 import listening
-from conftest import HANG, ROOT
+from conftest import HANG, ROOT, tiny_config
 from dragoman import checkpoint, distributed, tensors, train
 from dragoman.command_line import override
 from dragoman.dataset import Batch, EncodedPairs, EncodedSide, batch_plan, make_batch
@@ -117,23 +117,32 @@ def seen(folder: Path) -> dict[int, list[list[int]]]:
     return found
 
 
-@pytest.fixture
-def alone(tiny: Tiny) -> Config:
-    """A finished run of one process."""
-    config = tiny(run__name="alone", **EXACT)
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """A finished run of one process, to compare with."""
+    config = tiny_config(tmp_path_factory.mktemp("alone"), run__name="alone", **EXACT)
     assert harness.run(config) == 0
     return config
 
 
-SHARDED_4 = pytest.param(4, True, marks=pytest.mark.slow)
+def unpickle_nothing() -> None:
+    """A fault: fail where a rank reads a pickle that another has sent. Pickles can run code."""
+
+    def unpickler(*_: object) -> NoReturn:
+        raise AssertionError("a rank unpickles")
+
+    distributed_c10d._unpickler = unpickler  # type: ignore[assignment]
 
 
-@pytest.mark.parametrize(("count", "fsdp"), [(2, False), (4, False), (2, True), SHARDED_4])
+SLOW = [pytest.param(*each, marks=pytest.mark.slow) for each in ((2, False), (4, True))]
+
+
+@pytest.mark.parametrize(("count", "fsdp"), [(4, False), (2, True), *SLOW])
 def test_ranks_make_the_weights_of_one_process(tiny: Tiny, alone: Config, count: int, fsdp: bool) -> None:
     """Guards gradients weighted by rank instead of token, forgotten shares, batches with fewer rows than ranks, weights
-    that drift apart, and checkpoints with names of wrappers or with parts of weights."""
+    that drift apart, checkpoints with names of wrappers or with parts of weights, and values sent as pickles."""
     config = tiny(run__name="several", training__fsdp=fsdp, **EXACT)
-    assert run(config, count) == [0] * count
+    assert run(config, count, everywhere=unpickle_nothing) == [0] * count
     assert_like(config, alone)
     assert optimizer_shapes(config) == optimizer_shapes(alone)
     assert Translator(harness.directory(config)).translate(["the cat sees the dog."])[0]
@@ -199,6 +208,31 @@ def test_training_continues_while_a_sharded_model_is_saved(
     assert run(config, 2) == [0, 0]
     assert_like(config, alone)
     assert not list(harness.checkpoints(config).glob(".tmp-*"))
+
+
+@pytest.mark.slow
+def test_a_rank_holds_its_share_of_a_sharded_model(tiny: Tiny, tmp_path: Path) -> None:
+    """Guards the memory that FSDP is there for: of weights, gradients and moments."""
+    config = tiny(run__name="several", training__fsdp=True, **EXACT)
+
+    def note_bytes() -> None:
+        save = saving.save
+
+        def noting(state: TrainingState) -> None:
+            moments = [moment for each in state.optimizer.state.values() for moment in each.values() if moment.dim()]
+            held: list[Any] = [*state.model.parameters(), *moments]
+            whole = sum(tensor.numel() for tensor in held)
+            own = sum(tensor.to_local().untyped_storage().nbytes() // tensor.element_size() for tensor in held)
+            (tmp_path / f"{state.ranks.rank}.json").write_text(json.dumps([own, whole]))
+            save(state)
+
+        saving.save = noting
+
+    assert run(config, 4, everywhere=note_bytes) == [0] * 4
+    held = [json.loads(path.read_text()) for path in sorted(tmp_path.glob("[0-3].json"))]
+    assert len(held) == 4
+    for own, whole in held:
+        assert own < 0.3 * whole
 
 
 def test_a_rank_that_dies_ends_all(tiny: Tiny, alone: Config, capfd: pytest.CaptureFixture[str]) -> None:
@@ -366,24 +400,10 @@ def test_a_rank_that_gets_its_signal_twice_still_saves(tiny: Tiny) -> None:
     assert outcome(config)[1]["progress"]["step"] == 9
 
 
-@pytest.mark.parametrize("fsdp", [False, True])
-def test_ranks_unpickle_nothing(tiny: Tiny, fsdp: bool) -> None:
-    """Guards against values sent as pickles, which can run code."""
-
-    def refuse() -> None:
-        def unpickler(*_: object) -> NoReturn:
-            raise AssertionError("a rank unpickles")
-
-        distributed_c10d._unpickler = unpickler  # type: ignore[assignment]
-
-    config = tiny(run__name="several", training__fsdp=fsdp, **EXACT)
-    assert run(config, 2, everywhere=refuse) == [0, 0]
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="reads Linux's /proc")
 def test_ranks_listen_on_loopback_only(tiny: Tiny, tmp_path: Path) -> None:
     """Guards against ports that other machines reach, also where the environment names another network interface."""
-    config = tiny(run__name="several", **EXACT)
+    config = tiny(run__name="several", **EXACT | {"training__max_epochs": 1})
     interface = {"GLOO_SOCKET_IFNAME": socket.if_nameindex()[-1][1]}
 
     def watch() -> None:

@@ -26,7 +26,7 @@ import pytest
 import yaml
 from torch.distributed.run import get_args_parser as torchrun_parser
 
-from conftest import ROOT, in_child, tiny_pairs, write_tsv
+from conftest import ROOT, in_child, run_python, tiny_pairs, write_tsv
 from dragoman import command_line, config_file, settings
 from dragoman.__main__ import parse
 from dragoman.__main__ import run as run_command
@@ -240,15 +240,15 @@ def run_program(
     if name == "train" and any("configs/" in word for word in arguments):  # see test_shipped_config_trains
         extra = [*SHORT, f"--data.train={write_tsv(folder / 'pairs.tsv', tiny_pairs(60))}", "--print_config"]
     arguments = [str(ROOT / word) if word.endswith(".yaml") else word for word in arguments]
-    call = [sys.executable, *program, *arguments, *extra]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    call = [*program, *arguments, *extra]
     if name == "serve":
+        call, environment = [sys.executable, *call], {**os.environ, "PYTHONPATH": str(ROOT)}
         with subprocess.Popen([*call, "--port=0"], cwd=folder, env=environment, stderr=subprocess.PIPE) as process:
             assert process.stderr is not None
             assert b"http://127.0.0.1:" in process.stderr.readline()  # the tests of the server ask it for more
             process.terminate()
     else:
-        result = subprocess.run(call, cwd=folder, env=environment, input=b"Good morning!\n", capture_output=True)
+        result = run_python(call, folder, b"Good morning!\n", PYTHONPATH=str(ROOT))
         assert result.returncode == 0, result.stderr.decode()
 
 
@@ -266,7 +266,9 @@ def test_shown_command_has_valid_arguments(command: str, monkeypatch: pytest.Mon
             source = (ROOT / script).read_text(encoding="utf-8")
             for option in re.findall(r"--[\w.]+", " ".join(arguments)):
                 assert option.removeprefix("--") in settings.SETTINGS or f'"{option}"' in source, option
-        case ["torchrun" | "curl" | "export", *_]:
+        case ["torchrun", *_, "translate.py", "--run", run, "--input", name, "--output", output]:
+            parse("translate", ["--run", run, "--input", name, "--output", output], "translate.py")
+        case ["torchrun" | "curl" | "export" | "cat", *_]:
             pass  # programs of others; the next test looks at the first
         case _:
             pytest.fail(f"no test knows this command of the documentation: {command}")

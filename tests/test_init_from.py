@@ -25,24 +25,11 @@ Make = Callable[..., Config]
 BRIEF = {"training__max_epochs": None, "training__max_steps": 12, "training__warmup_steps": 0, "training__lr": 0.002}
 
 
-@pytest.fixture(scope="module")
-def general(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a trained run."""
-    folder = tmp_path_factory.mktemp("general")
-    write_tsv(folder / "corpus" / "pairs.tsv", tiny_pairs(600))
-    config = tiny_config(
-        folder, run__name="general", training__max_epochs=20, training__accumulate=1, training__lr=0.003,
-        training__warmup_steps=50, training__validate_every=200, training__save_every=300,
-    )  # fmt: skip
-    assert harness.run(config) == 0
-    return harness.directory(config)
-
-
 @pytest.fixture
-def domain(tmp_path: Path, general: Path) -> Make:
+def domain(tmp_path: Path, learned: Config) -> Make:
     """A run on other pairs, where a word has another meaning; it starts from a copy of the general run."""
     other = tmp_path / "runs" / "general"
-    shutil.copytree(general, other)
+    shutil.copytree(harness.directory(learned), other)
     pairs = [(a, b.replace("gatto", "cane")) for a, b in tiny_pairs(200, seed=7)]
     corpus = write_tsv(tmp_path / "corpus" / "domain.tsv", pairs)
     settings = {"run__name": "domain", "data__train": corpus, "training__init_from": other, **BRIEF}

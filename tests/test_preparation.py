@@ -161,9 +161,9 @@ def killed_at(number: int, config: Config, directory: Path) -> bool:
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != "several")) for name in CORPORA]
+    ("name", "stride"), [("several", 12), *(pytest.param(name, 4, marks=pytest.mark.slow) for name in CORPORA)]
 )
-def test_killed_preparation_is_resumed(tiny: Make, tmp_path: Path, name: str) -> None:
+def test_killed_preparation_is_resumed(tiny: Make, tmp_path: Path, name: str, stride: int) -> None:
     """Guards against half a shard taken for a whole one, a shard that is there twice, and a report that forgets what
     came before the kill."""
     config = CORPORA[name](tiny)
@@ -175,7 +175,7 @@ def test_killed_preparation_is_resumed(tiny: Make, tmp_path: Path, name: str) ->
         assert prepare_data(config, directory, quiet).fingerprint == expected.fingerprint
         assert files(directory) == files(tmp_path / "undisturbed")
         assert os.listdir(directory.parent) == ["data"]
-        number += 4
+        number += stride
     assert number > 30
 
 

@@ -500,12 +500,12 @@ def test_speed_is_measured_on_the_model_itself(kind: str, monkeypatch: pytest.Mo
     """Guards the measurement for every architecture, and that larger models come out slower."""
     monkeypatch.setattr(planning, "SECONDS", 0.05)
     found = []
-    for width in (32, 512):
+    for width in (32, 256):
         sizes = {"model__d_model": width, "model__d_ff": 4 * width, "tokenizer__vocab_size": 300}
         changes = (KINDS[kind] or {"model__architecture": kind}) | sizes | {"training__batch_tokens": 256}
         config = parse_settings(given(model__preset="tiny", **changes))
         found.append(planning.target_tokens_per_second(config, 9.0, torch.device("cpu"), torch.float32))
-    assert found[0] > 3 * found[1] > 0
+    assert found[0] > 2 * found[1] > 0
 
 
 def test_preset_without_effect_is_reported(tmp_path: Path, capsys: Any) -> None:

@@ -325,7 +325,7 @@ def test_a_line_without_end_is_refused_where_it_is(tmp_path: Path) -> None:
     """Guards the memory of every reader of text against six gigabytes without a line end."""
     path = endless(tmp_path, "text.tsv")
     with path.open("rb") as stream:
-        blocks = input._blocks(stream, "stdin")
+        blocks = input._blocks(stream.read, "stdin")
         assert next(blocks) == ["dog\tHund"], "the lines before it are translated"
         with pytest.raises(DataError, match="stdin: line 2 is longer than 1 MiB"):
             next(blocks)

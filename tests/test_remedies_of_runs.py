@@ -18,7 +18,6 @@ from conftest import ROOT, in_child, tiny_config, tiny_pairs, write_tsv
 from dragoman import checkpoint, resources, run_lock, train
 from dragoman.__main__ import main
 from dragoman.command_line import override, parse_train
-from dragoman.corpora.sources import find_sources
 from dragoman.dataset import Batch
 from dragoman.documents import markup
 from dragoman.errors import ConfigError, DataError
@@ -57,7 +56,6 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("template")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        find_sources(parse_train(train_tiny()[1:]).data)  # which reads the names of all languages, here once
         assert in_child(lambda: main(train_tiny())) == 0
     return folder
 
@@ -72,7 +70,7 @@ def train_tiny() -> list[str]:
 
 
 @pytest.fixture
-def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, quick: None) -> Path:
+def here(template: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the template, which is the current folder."""
     shutil.copytree(template, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)

@@ -11,8 +11,9 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugin_util import markdown_to_safe_html
 
+from conftest import draw_attention
 from dragoman.settings import Config
-from dragoman.training.tensorboard import attention_figure, indented, open_board
+from dragoman.training.tensorboard import indented, open_board
 
 
 def test_a_sample_stays_plain_text() -> None:
@@ -28,7 +29,7 @@ def test_a_sample_stays_plain_text() -> None:
 def test_attention_is_drawn_for_every_layer(layers: int) -> None:
     """Guards the labels: one per token, whatever it contains."""
     weights = torch.rand(layers, 2, 3).softmax(-1)
-    figure = attention_figure(weights, ["$x^{$", "_", "[EOS]"], ["è", "[EOS]"])
+    figure = draw_attention(weights, ["$x^{$", "_", "[EOS]"], ["è", "[EOS]"])
     assert len(figure.axes) == layers
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == ["è", "[EOS]"]
     figure.canvas.draw()

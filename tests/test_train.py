@@ -187,7 +187,7 @@ def test_a_failure_leaves_no_thread(tiny: Tiny, monkeypatch: pytest.MonkeyPatch)
 
 def test_the_learning_rate_falls_to_zero_when_the_time_is_up(tiny: Tiny, monkeypatch: pytest.MonkeyPatch) -> None:
     """Guards training.max_minutes: a schedule by steps alone would be cut off at its peak, or restart after a stop."""
-    now = count(start=0.0, step=0.01)  # seconds; each look at the clock takes one step
+    now = count(start=0.0, step=0.02)  # seconds; each look at the clock takes one step
     monkeypatch.setattr(time, "perf_counter", lambda: next(now))
     limit = {"training__max_minutes": 0.2, "training__max_epochs": None, "training__log_every": 1}
     config = tiny(**limit, training__validate_every=1000, training__save_every=1000)
@@ -403,7 +403,7 @@ def test_the_best_weights_are_chosen_in_every_language(
     pairs = [(" ".join(words), "".join(map(CHINESE.__getitem__, words))) for words in sources]
     corpus = write_tsv(tmp_path / "corpus" / "zh.tsv", pairs)
     config = tiny(
-        data__train=corpus, data__target_lang="zh", data__bleu_tokenize=tokenize, training__max_epochs=8,
+        data__train=corpus, data__target_lang="zh", data__bleu_tokenize=tokenize, training__max_epochs=5,
         tokenizer__kind="bpe", tokenizer__vocab_size=300, data__check_languages=False,
     )  # fmt: skip
     assert run(config) == 0

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from conftest import HANG, ROOT, in_child, tiny_config
+from conftest import HANG, ROOT, in_child, run_python, tiny_config
 from dragoman import checkpoint, errors
 from dragoman.__main__ import run as run_command
 from dragoman.dataset import UNSEEN
@@ -49,8 +49,7 @@ def run(trained: Path, tmp_path: Path) -> Path:
 def command(
     *arguments: object, stdin: bytes | None = None, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    words = [sys.executable, ROOT / "translate.py", *map(str, arguments)]
-    return subprocess.run(words, input=stdin, capture_output=True, cwd=cwd)
+    return run_python([ROOT / "translate.py", *arguments], cwd or Path(), stdin or b"")
 
 
 def test_a_string_is_one_text(run: Path) -> None:

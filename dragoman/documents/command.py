@@ -17,13 +17,14 @@ from pathlib import Path
 
 from dragoman import console, reading
 from dragoman.corpora.formats.file_formats import DOCUMENTS
+from dragoman.corpora.formats.files import File, open_unpacked
 from dragoman.documents.document import translate_document
 from dragoman.documents.files import LARGEST, SNIFFED, document_format, parse_file
 from dragoman.errors import ConfigError, DataError
 from dragoman.translation.output import Warnings, open_output, write
 from dragoman.translation.translator import Translator
 
-OF_LINES = ("align", "attention", "embed", "json", "paragraphs", "prefix")  # options for texts that are lines
+OF_LINES = ("align", "attention", "embed", "json", "paragraphs", "prefix", "shard")  # options for texts that are lines
 ZIPPED = (".docx", ".pptx", ".xlsx", ".odt", ".odp", ".ods", ".epub")
 
 
@@ -69,12 +70,13 @@ def _is_document(path: Path) -> bool:
     """Whether a file is a document rather than lines of text. Raises DataError if its format is not translated."""
     if not path.is_file():
         return False
-    try:
-        with path.open("rb") as file:
-            known = document_format(str(path), file.read(SNIFFED))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be opened: {error.strerror}.") from error
-    return known is not None and known.parser != "files:parse_lines"
+    name = str(path.with_name(str(File(path).name)))
+    with open_unpacked(File(path)) as file:
+        known = document_format(name, file.read(SNIFFED))
+    is_document = known is not None and known.parser != "files:parse_lines"
+    if known and is_document and name != str(path):
+        raise DataError(f"{path} is {known.what} that is packed: unpack it, or take its lines with --markup none.")
+    return is_document
 
 
 def translate_files(translator: Translator, paths: Sequence[Path], options: argparse.Namespace) -> None:

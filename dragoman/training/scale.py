@@ -58,8 +58,8 @@ def main(options: argparse.Namespace) -> None:
     print(textwrap.fill(f"Measured {MEASURED_ON}, {MEASURED['tokens']:g} tokens a side.", WIDTH))
     for key, share in held_out(values).items():
         if (count := share * options.pairs) > 10 * ENOUGH:
-            less = f"--{key} {ENOUGH / options.pairs:.2g} leaves {ENOUGH:,}"
-            print(textwrap.fill(f"{key} holds out {count:,.0f} pairs, from which nothing is learnt: {less}.", WIDTH))
+            print(f"{key} holds out {count:,.0f} pairs, which teach nothing:")
+            print(f"--{key} {ENOUGH / options.pairs:.2g} leaves {ENOUGH:,}")
 
 
 def held_out(values: dict) -> dict[str, float]:

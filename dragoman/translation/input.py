@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
 
 from dragoman import console, reading
-from dragoman.corpora.formats.files import File, lines
-from dragoman.errors import DataError
+from dragoman.corpora.formats.files import File, lines, open_unpacked
+from dragoman.errors import ConfigError, DataError
 from dragoman.text.cleaning import AS_WRITTEN, decode_line
 
 LINES = 2_000  # that are translated together, and counted together by the progress bar
@@ -24,8 +26,10 @@ class Input:
 
     name: str  # for messages about a line
     blocks: Iterator[list[str]]
-    lines: int | None = None  # how many, if that is known in advance
+    sizes: Sequence[int] | None = None  # the number of lines of each block, of a file that can be read again
     markup: str = ""  # what the whole is, for `documents.markup`; nothing: each line is a text of its own
+    shard: tuple[int, int] | None = None  # (3, 16): these blocks are the third of 16 parts
+    first: int = 1  # number of the first line
 
 
 def find_input(options: argparse.Namespace) -> Input:
@@ -38,13 +42,33 @@ def find_input(options: argparse.Namespace) -> Input:
             if os.path.exists(text):
                 console.warn(f"{text} is taken as a sentence; to translate what has this name, use --input {text}")
         return Input("argument", iter([texts]), markup=markup)
-    if options.input:
-        name = str(options.input)
-        if options.input.is_file() and _is_utf16(options.input):
-            texts = [*lines(File(options.input), AS_WRITTEN)]
-            return Input(name, iter([texts]), len(texts), markup=markup)
-        return Input(name, _blocks(_open(options.input), name), _count(options.input), markup=markup)
-    return Input("stdin", _blocks(sys.stdin.buffer, "stdin"), markup=markup)
+    if options.input and options.input.is_file():
+        return _of_file(options, markup)
+    name = str(options.input or "stdin")
+    try:
+        descriptor = os.open(options.input, os.O_RDONLY) if options.input else sys.stdin.fileno()
+    except OSError as error:
+        raise DataError(f"{name}: cannot be opened: {error.strerror}.") from error
+    if options.shard:
+        raise ConfigError(f"--shard counts the lines first, but {name} can be read only once: name a file.")
+    return Input(name, _blocks(partial(os.read, descriptor), name), markup=markup)
+
+
+def _of_file(options: argparse.Namespace, markup: str) -> Input:
+    """The lines of a file, or those of one shard. A shard has whole blocks, so that it is translated like the whole."""
+    shard: tuple[int, int] | None = options.shard
+    rank, ranks = (int(os.environ.get(name, default)) for name, default in (("RANK", 0), ("WORLD_SIZE", 1)))
+    if ranks > 1 and options.output and not (markup or options.attention):
+        shard = shard or (rank + 1, ranks)
+    sizes: list[int] = []
+    # The whole raises an error again behind the lines before it, which are translated first.
+    with nullcontext() if shard else suppress(DataError):
+        for texts in _blocks_of_file(options.input):
+            sizes.append(len(texts))
+    number, count = shard or (1, 1)
+    start, end = (len(sizes) * k // count for k in (number - 1, number))
+    blocks = islice(_blocks_of_file(options.input), start, end if number < count else None)
+    return Input(str(options.input), blocks, sizes[start:end], markup, shard, 1 + sum(sizes[:start]))
 
 
 def pairs_to_score(texts: Sequence[str], name: str, first: int, language_model: bool) -> list[tuple[str, str]]:
@@ -63,15 +87,29 @@ def pairs_to_score(texts: Sequence[str], name: str, first: int, language_model: 
     return [(source, target) for source, target in pairs]
 
 
-def _blocks(stream: BinaryIO, name: str) -> Iterator[list[str]]:
-    """The lines of a stream, as many at a time as have arrived: one from a person, up to LINES from a file.
+def _blocks_of_file(path: Path) -> Iterator[list[str]]:
+    """The lines of a file that may be packed, always in the same blocks, because batches are made of these.
+
+    Rounding depends on the batch. So a file is translated alike in one go, after a restart, and in shards.
+    """
+    with open_unpacked(File(path)) as stream:
+        start = stream.peek(4)[:4]
+        if start[:2] not in (b"\xff\xfe", b"\xfe\xff") or b"\0\0" in start:  # two zeros: UTF-32
+            yield from _blocks(stream.read, str(path))
+            return
+    utf16 = lines(File(path), AS_WRITTEN)
+    yield from iter(lambda: [*islice(utf16, LINES)], [])
+
+
+def _blocks(read: Callable[[int], bytes], name: str) -> Iterator[list[str]]:
+    """The lines of a stream, as many at a time as a read returns: one from a person, up to LINES from a file.
 
     So a filter answers each line at once, and a file is still translated in full batches. Raises DataError for a line
     that is not UTF-8 or far too long, after yielding those before it.
     """
     number = 1
     try:
-        for lines in reading.lines(stream.fileno(), name):
+        for lines in reading.lines(read, name):
             for start in range(0, len(lines), LINES):
                 texts: list[str] = []
                 try:
@@ -82,24 +120,4 @@ def _blocks(stream: BinaryIO, name: str) -> Iterator[list[str]]:
                     if texts:
                         yield texts
     except OSError as error:
-        raise DataError(f"{name}: {error.strerror}.") from error
-
-
-def _count(path: Path) -> int | None:
-    """How many lines a file has; None for a pipe, which can be read only once."""
-    if not path.is_file():
-        return None
-    with _open(path) as file:
-        return sum(block.count(b"\n") for block in iter(lambda: file.read(2**20), b""))
-
-
-def _is_utf16(path: Path) -> bool:
-    with _open(path) as file:
-        return (start := file.read(4))[:2] in (b"\xff\xfe", b"\xfe\xff") and b"\0\0" not in start
-
-
-def _open(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except OSError as error:
-        raise DataError(f"{path}: cannot be opened: {error.strerror}.") from error
+        raise DataError(f"{name}: {error.strerror or error}.") from error

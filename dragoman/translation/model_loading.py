@@ -18,14 +18,14 @@ from dragoman.tensors import check_shapes, load_unpacked, unpack_weights
 from dragoman.translation.loading import WEIGHTS, TrainedModel, open_all
 
 
-def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, Checkpoint]:
-    """Load a run or a checkpoint, or several as an ensemble, and return the model and the first checkpoint.
+def load(paths: Sequence[Path], device: torch.device) -> tuple[TrainedModel, list[Checkpoint]]:
+    """Load a run or a checkpoint, or several as an ensemble, and return the model and the checkpoints.
 
     Raises CheckpointError if one of them cannot be used, or if they do not fit together.
     """
     trained, checkpoints = open_all(paths)
     built = build_all(checkpoints, trained, device)
-    return replace(trained, weights=lambda: built), checkpoints[0]
+    return replace(trained, weights=lambda: built), checkpoints
 
 
 def build_all(

@@ -11,6 +11,7 @@ from typing import BinaryIO
 
 from dragoman import console
 from dragoman.console import visible
+from dragoman.corpora.formats.files import packing
 from dragoman.lazy import numpy as np
 from dragoman.storage import replacing
 from dragoman.text.sentence_splitting import sentence_joiner
@@ -122,7 +123,8 @@ def printable(text: str) -> str:
 def open_output(path: Path | None) -> Iterator[BinaryIO]:
     """Context manager: a file that appears under its name only when it is complete, so it may be the input as well.
 
-    None: standard output. Raises OSError with the path given, not that of the temporary file.
+    It is packed if its name ends in .gz, .bz2, .xz or .zst. None: standard output. Raises OSError with the path given,
+    not that of the temporary file.
     """
     if path is None:
         yield sys.stdout.buffer
@@ -133,8 +135,8 @@ def open_output(path: Path | None) -> Iterator[BinaryIO]:
         return
     temporary = path
     try:
-        with replacing(path) as temporary, temporary.open("xb") as output:
-            yield output
+        with replacing(path) as temporary, temporary.open("xb") as output, packing(path, output) as packed:
+            yield packed
     except OSError as error:
         if error.filename == str(temporary):
             error.filename = str(path)

@@ -63,6 +63,7 @@ class Translator:
         trained: the model, its tokenizers and its configuration
         path: the folder of the checkpoint; of the first one of an ensemble
         step: the step of that checkpoint
+        manifests: of each of its checkpoints, with the hashes of their files
         warnings: messages about the texts of the last call, each with the index of its text
         glossary: the terms that translations must contain
     """
@@ -98,16 +99,17 @@ class Translator:
             fast = open_engine(engine, trained, opened[0].path, device)
         if fast:
             self._start(replace(trained, weights=_built_later(opened, trained, fast.device)))
-            self._engine, first = fast, opened[0]
+            self._engine = fast
         else:
             from dragoman.device import choose_device  # slow to import
             from dragoman.translation.model_loading import load
 
-            trained, first = load(paths, choose_device(device))
+            trained, opened = load(paths, choose_device(device))
             self._start(replace(trained, config=command_line.override(trained.config, overrides)))
             if self.config.decoding.precision == "int8":
                 console.warn("decoding.precision int8 needs CTranslate2: torch translates as with auto")
-        self.path, self.step = first.path, first.step
+        self.path, self.step = opened[0].path, opened[0].step
+        self.manifests = [each.manifest for each in opened]
 
     @classmethod
     def of_model(cls, model: Model, data: PreparedData, config: Config, dtype: torch.dtype) -> Translator:
@@ -140,6 +142,7 @@ class Translator:
 
     def _start(self, trained: TrainedModel) -> None:
         self.trained = trained
+        self.manifests: list[dict[str, Any]] = []
         self.warnings: list[tuple[int, str]] = []
         self.glossary: Glossary | None = None
         self._engine: CTranslate2Engine | None = None

@@ -24,12 +24,11 @@ from typing import Any
 
 import pytest
 import torch
-import torch._dynamo  # the first optimizer imports it: here once, not for a second in each child
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.summary.writer import event_file_writer
 from torch.utils.tensorboard import SummaryWriter
 
-from conftest import HANG, ROOT, in_child, tiny_config
+from conftest import HANG, ROOT, in_child, tiny_config, warm_up
 from dragoman import checkpoint, serialization, train
 from dragoman.__main__ import run as run_command
 from dragoman.corpora import preparation
@@ -128,6 +127,7 @@ def start(config: Config, fault: Fault = nothing) -> int:
     """Start training in a process that leads its own group and may take `HANG`; return its pid, for `wait`."""
     global _writers
     _writers += 1
+    warm_up()
     child = os.fork()
     if child == 0:
         os.setsid()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import HANG, ROOT, tiny_pairs
+from conftest import HANG, ROOT, run_python, tiny_pairs
 from dragoman.dataset import Tokenizer
 from dragoman.errors import CheckpointError
 from dragoman.settings import SPECIAL_TOKENS
@@ -40,8 +40,12 @@ loaded = functools.cache(Translator)  # hypothesis calls a test many times
 def command(
     *arguments: object, stdin: bytes = b"", environment: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    words = [sys.executable, ROOT / "translate.py", *arguments]
-    return subprocess.run(words, input=stdin, capture_output=True, env=os.environ | (environment or {}), timeout=HANG)
+    words = [ROOT / "translate.py", *arguments]
+    if not environment:
+        return run_python(words, Path(), stdin)
+    return subprocess.run(
+        [sys.executable, *words], input=stdin, capture_output=True, env=os.environ | environment, timeout=HANG
+    )
 
 
 # --- 33: next to nothing ------------------------------------------------------------------------------------------

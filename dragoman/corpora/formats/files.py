@@ -13,7 +13,7 @@ import lzma
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePath
@@ -30,16 +30,16 @@ LONGEST_SHOWN = 300  # bytes of a line that is too long
 LONGEST_WHOLE = 2**28  # bytes of a file that is read into memory
 
 
-def _open_zst(stream: Any) -> Any:
+def _open_zst(stream: Any, mode: Any = "rb") -> Any:
     try:
         from compression import zstd  # pyright: ignore[reportMissingImports]  # Python 3.14
     except ImportError:
         resources.require("formats", ["backports.zstd"], "reading .zst files")
         from backports import zstd
-    return zstd.open(stream)
+    return zstd.open(stream, mode)
 
 
-PACKED: dict[str, Callable[[Any], Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zst}
+PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open, ".zst": _open_zst}
 
 
 @dataclass(frozen=True)
@@ -88,6 +88,13 @@ def open_unpacked(file: File) -> Iterator[Any]:
             unpack = PACKED.get(file.path.suffix)
             with open(file.path, "rb", BLOCK) as raw, unpack(raw) if unpack else raw as stream:
                 yield stream
+
+
+def packing(path: Path, stream: Any) -> AbstractContextManager[Any]:
+    """Context manager: pack what is written to a stream as the ending of its name says. Packed files can be joined."""
+    if path.suffix == ".gz":  # without name and time, so that the same text gives the same bytes
+        return gzip.GzipFile("", "wb", fileobj=stream, mtime=0)
+    return PACKED[path.suffix](stream, "wb") if path.suffix in PACKED else nullcontext(stream)
 
 
 @contextmanager
