@@ -189,7 +189,8 @@ def build_state(
     pairs = dataset.encode_pairs(data.validation, data.source, data.target)
     checks.check_lengths(config, data, pairs)
     planner = batches.BatchPlanner(data, config.run.seed, ranks, directory)
-    batches_in_epoch = len(planner.plan(settings.batch_tokens, 0))
+    # Only rank 0: when it resumes in a late epoch, it removes this plan before a slow rank has read it.
+    batches_in_epoch = ranks.broadcast(len(planner.plan(settings.batch_tokens, 0)) if ranks.is_first else 0)
     return TrainingState(
         config=config,
         directory=directory,
