@@ -32,7 +32,7 @@ from dragoman.errors import ConfigError, DeviceError
 from dragoman.processes import STORE
 from dragoman.settings import EOS, PAD, Config
 from dragoman.training import saving
-from dragoman.training.batches import StoredPlan, write_plan
+from dragoman.training.batches import BatchPlanner, StoredPlan, write_plan
 from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
 from faults import harness
@@ -233,6 +233,18 @@ def test_a_rank_holds_its_share_of_a_sharded_model(tiny: Tiny, tmp_path: Path) -
     assert len(held) == 4
     for own, whole in held:
         assert own < 0.3 * whole
+
+
+def test_a_slow_rank_finds_its_plan(tiny: Tiny) -> None:
+    """Guards a resume in a late epoch: the first rank removes old plans while another has not come to any."""
+    config = tiny(run__name="several", **EXACT | {"training__max_epochs": 12})
+    assert run(config, 2, {0: after_step(85, signal_oneself(signal.SIGTERM))}) == [128 + signal.SIGTERM] * 2
+
+    def slow() -> None:
+        plan = BatchPlanner._stored_plan
+        BatchPlanner._stored_plan = lambda *given: (time.sleep(1), plan(*given))[1]  # type: ignore[method-assign]
+
+    assert run(config, 2, {1: slow}) == [0, 0]
 
 
 def test_a_rank_that_dies_ends_all(tiny: Tiny, alone: Config, capfd: pytest.CaptureFixture[str]) -> None:
