@@ -189,7 +189,8 @@ def build_state(
     pairs = dataset.encode_pairs(data.validation, data.source, data.target)
     checks.check_lengths(config, data, pairs)
     planner = batches.BatchPlanner(data, config.run.seed, ranks, directory)
-    batches_in_epoch = len(planner.plan(settings.batch_tokens, 0))
+    # Only rank 0: when it resumes in a late epoch, it removes this plan before a slow rank has read it.
+    batches_in_epoch = ranks.broadcast(len(planner.plan(settings.batch_tokens, 0)) if ranks.is_first else 0)
     return TrainingState(
         config=config,
         directory=directory,
@@ -252,6 +253,7 @@ def prepared_data(
         ranks.broadcast(None)
     saved = checkpoint.newest(directory / "checkpoints", quarantine=ranks.is_first, warn=say)
     if not ranks.is_first:
+        distributed.await_shared(directory / "data", ranks)
         return load(directory / "data", is_checked=True), saved
     tokenizers = (other.source, other.target) if other else None
     data = prepare_run(config, directory / "data", saved is not None, say, tokenizers, sources)

@@ -100,10 +100,10 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
     except BrokenPipeError:  # `--help | head`
         console.discard_output()
         return 0
-    if name == "train" and options.training.ranks > 1:
-        if not processes.is_rank():
-            return processes.run_ranks(options.training.ranks)
+    if name == "train" and processes.is_rank():
         processes.end_with_launcher()
+    elif name == "train" and options.training.ranks > 1:
+        return processes.run_ranks(options.training.ranks)
     # The imports create 250,000 objects that stay alive. Collecting garbage among them, during the imports and again at
     # exit, took a quarter of the time of translating one sentence.
     gc.disable()

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import torch
@@ -31,7 +32,7 @@ import torch.distributed as dist
 from torch import nn
 
 from dragoman import console
-from dragoman.errors import DeviceError, RankError
+from dragoman.errors import CheckpointError, DeviceError, RankError
 from dragoman.processes import STORE
 
 T = TypeVar("T")
@@ -39,6 +40,7 @@ T = TypeVar("T")
 # once, however long this is, and `watched` limits a step.
 TIMEOUT = timedelta(hours=24)
 ANSWER_SECONDS = 3.0  # in which ranks that wait, too, say so
+SHARED_SECONDS = 60.0  # in which a file system shows a machine what another one has written: NFS caches names so long
 
 
 @dataclass(frozen=True)
@@ -147,8 +149,9 @@ def watched(ranks: Ranks, minutes: float) -> Iterator[Callable[[], None]]:
     def watch() -> None:
         while not done.wait(min(1.0, 6 * minutes)):
             if time.monotonic() > last + 60 * minutes:
-                _end_of_waiting(ranks, minutes)
+                _end_of_waiting(ranks, minutes, str(start))
 
+    start = ranks.broadcast(time.time())
     if ranks.world_size > 1:
         threading.Thread(target=watch, name="watch", daemon=True).start()
     try:
@@ -157,9 +160,12 @@ def watched(ranks: Ranks, minutes: float) -> Iterator[Callable[[], None]]:
         done.set()
 
 
-def _end_of_waiting(ranks: Ranks, minutes: float) -> NoReturn:
-    """Say which ranks do not answer, and end this process. The first rank that answers speaks for all."""
-    names = {rank: f"waiting/{rank}" for rank in range(ranks.world_size)}
+def _end_of_waiting(ranks: Ranks, minutes: float, start: str) -> NoReturn:
+    """Say which ranks do not answer, and end this process. The first rank that answers speaks for all.
+
+    start: the same on all ranks, but another at each start: the store of torchrun keeps its keys through a restart
+    """
+    names = {rank: f"waiting/{start}/{rank}" for rank in range(ranks.world_size)}
     try:
         if STORE in os.environ:
             store: Any = dist.FileStore(os.environ[STORE])  # type: ignore[attr-defined]
@@ -169,15 +175,28 @@ def _end_of_waiting(ranks: Ranks, minutes: float) -> NoReturn:
         store.set(names[ranks.rank], "")
         time.sleep(ANSWER_SECONDS)
         silent = [rank for rank, name in names.items() if not store.check([name])]
-    except (dist.DistError, RuntimeError):  # the link is down
-        silent = [rank for rank in names if rank != ranks.rank]
-    if ranks.rank == min(set(names) - set(silent), default=ranks.rank):
+        speaker = min(set(names) - set(silent))
+    except (dist.DistError, RuntimeError):  # the link is down, or rank 0 has stopped: the store is on its machine
+        silent, speaker = [0], ranks.rank
+    if ranks.rank == speaker:
         who = f"rank {', '.join(map(str, silent))} does not answer" if silent else "all ranks answer"
         console.warn(
             f"error: no step for {minutes:g} minutes (training.timeout): {who}. The last checkpoint is intact; run the "
             "same command again to resume."
         )
     os._exit(RankError.exit_code)
+
+
+def await_shared(path: Path, ranks: Ranks) -> None:
+    """Wait until this machine sees what rank 0 has written. Raises CheckpointError if it does not."""
+    end = time.monotonic() + SHARED_SECONDS
+    while not path.exists():
+        if time.monotonic() > end:
+            raise CheckpointError(
+                f"rank 0 has made {path}, but rank {ranks.rank} does not find it: set run.dir to a folder that all "
+                "machines share."
+            )
+        time.sleep(0.1)
 
 
 @contextmanager

@@ -42,16 +42,21 @@ def is_rank() -> bool:
 
 
 def end_with_launcher() -> None:
-    """End this process when `run_ranks` ends, even if that was killed. A rank calls this once.
+    """End this process when `run_ranks` or torchrun ends, even if that was killed. A rank calls this once.
 
-    The standard input of a rank is a pipe to which nothing is written. The system closes it when the launcher ends.
+    With `run_ranks`, the standard input of a rank is a pipe to which nothing is written. The system closes it when the
+    launcher ends. With torchrun, a rank gets another parent then. Ranks that were started by hand may outlive theirs.
     """
+    parent = os.getppid()
 
     def wait() -> None:
-        os.read(0, 1)
+        if STORE in os.environ:
+            os.read(0, 1)
+        while STORE not in os.environ and os.getppid() == parent:
+            time.sleep(1)
         os._exit(RankError.exit_code)
 
-    if STORE in os.environ:
+    if STORE in os.environ or "TORCHELASTIC_RUN_ID" in os.environ:
         threading.Thread(target=wait, name="launcher", daemon=True).start()
 
 

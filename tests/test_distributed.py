@@ -24,7 +24,7 @@ from torch.distributed import distributed_c10d
 
 import listening
 from conftest import HANG, ROOT, tiny_config
-from dragoman import checkpoint, tensors, train
+from dragoman import checkpoint, distributed, tensors, train
 from dragoman.command_line import override
 from dragoman.dataset import Batch, EncodedPairs, EncodedSide, batch_plan, make_batch
 from dragoman.distributed import Ranks
@@ -32,7 +32,7 @@ from dragoman.errors import ConfigError, DeviceError
 from dragoman.processes import STORE
 from dragoman.settings import EOS, PAD, Config
 from dragoman.training import saving
-from dragoman.training.batches import StoredPlan, write_plan
+from dragoman.training.batches import BatchPlanner, StoredPlan, write_plan
 from dragoman.training.state import TrainingState
 from dragoman.translation.translator import Translator
 from faults import harness
@@ -235,6 +235,18 @@ def test_a_rank_holds_its_share_of_a_sharded_model(tiny: Tiny, tmp_path: Path) -
         assert own < 0.3 * whole
 
 
+def test_a_slow_rank_finds_its_plan(tiny: Tiny) -> None:
+    """Guards a resume in a late epoch: the first rank removes old plans while another has not come to any."""
+    config = tiny(run__name="several", **EXACT | {"training__max_epochs": 12})
+    assert run(config, 2, {0: after_step(85, signal_oneself(signal.SIGTERM))}) == [128 + signal.SIGTERM] * 2
+
+    def slow() -> None:
+        plan = BatchPlanner._stored_plan
+        BatchPlanner._stored_plan = lambda *given: (time.sleep(1), plan(*given))[1]  # type: ignore[method-assign]
+
+    assert run(config, 2, {1: slow}) == [0, 0]
+
+
 def test_a_rank_that_dies_ends_all(tiny: Tiny, alone: Config, capfd: pytest.CaptureFixture[str]) -> None:
     """Guards against waiting forever for a rank that has died; the last checkpoint stays intact."""
     config = tiny(run__name="several", **EXACT)
@@ -261,6 +273,22 @@ def test_a_rank_that_does_not_answer_ends_all(tiny: Tiny, alone: Config, capfd: 
     assert_like(config, alone)
 
 
+def test_the_silent_rank_is_that_of_this_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Guards the message after a second hang: the store of torchrun still has the answers of the first."""
+    monkeypatch.setenv(STORE, str(tmp_path / "store"))
+    monkeypatch.setattr(distributed, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(os, "_exit", sys.exit)
+    for start, rank in (("first", 1), ("second", 0)):
+        with pytest.raises(SystemExit, match="8"):
+            distributed._end_of_waiting(Ranks(rank, 2), 30, start)
+    assert re.findall(r"rank \d does not answer", capsys.readouterr().err) == [
+        "rank 0 does not answer",
+        "rank 1 does not answer",
+    ]
+
+
 def test_a_loss_that_is_not_finite_on_one_rank_ends_all(tiny: Tiny, capfd: pytest.CaptureFixture[str]) -> None:
     """No rank updates its weights, and the message names the sentences that caused it."""
     config = tiny(run__name="several", **EXACT)
@@ -281,6 +309,22 @@ def test_a_loss_that_is_not_finite_on_one_rank_ends_all(tiny: Tiny, capfd: pytes
     assert "the loss of another rank is not finite" in errors
     assert "step 5: loss nan" in errors
     assert "The cause is in the training pairs" in errors
+
+
+def test_a_run_folder_that_is_not_shared_is_named(
+    tiny: Tiny, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Guards two machines with a run folder each: the data are not damaged, they are elsewhere."""
+    configs = [tiny(run__name="several", run__dir=tmp_path / f"machine{i}", **EXACT) for i in range(2)]
+    store = tmp_path / "store"
+
+    def impatient() -> None:
+        distributed.SHARED_SECONDS = 0.2
+
+    children = [start(config, i, 2, store, impatient) for i, config in enumerate(configs)]
+    assert [harness.wait(child) for child in children] == [8, 4]
+    errors = capfd.readouterr().err
+    assert f"{tmp_path / 'machine1' / 'several' / 'data'}, but rank 1 does not find it: set run.dir" in errors
 
 
 def test_rank_0_reports_what_is_wrong_for_all(tiny: Tiny, capfd: pytest.CaptureFixture[str]) -> None:

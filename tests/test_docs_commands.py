@@ -6,6 +6,7 @@ training: its arguments are parsed, so that an option that was renamed fails the
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -22,6 +23,8 @@ import pptx
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
+from torch.distributed.run import get_args_parser as torchrun_parser
 
 from conftest import ROOT, in_child, run_python, tiny_pairs, write_tsv
 from dragoman import command_line, config_file, settings
@@ -268,10 +271,33 @@ def test_shown_command_has_valid_arguments(command: str, monkeypatch: pytest.Mon
                 assert option.removeprefix("--") in settings.SETTINGS or f'"{option}"' in source, option
         case ["torchrun", *_, "translate.py", "--run", run, "--input", name, "--output", output]:
             parse("translate", ["--run", run, "--input", name, "--output", output], "translate.py")
-        case ["srun" | "curl" | "export" | "cat", *_]:
-            pass  # programs of others
+        case ["torchrun" | "curl" | "export" | "cat", *_]:
+            pass  # programs of others; the next test looks at the first
         case _:
             pytest.fail(f"no test knows this command of the documentation: {command}")
+
+
+def test_every_cluster_starts_the_same_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards the files on the page about clusters: their syntax, torchrun's options, and the same ones in each file."""
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
+    files = re.findall(r"^```(yaml|json)\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    assert [bool({"yaml": yaml.safe_load, "json": json.loads}[kind](text)) for kind, text in files] == [True] * 3
+    commands = re.findall(
+        r"torchrun (--nnodes .*?config\.yaml(?: --run\.dir [\w/]+)?)", page.replace("\\\n", " "), re.DOTALL
+    )
+    assert len(commands) == 5
+    seen = set()
+    for command in commands:
+        words = shlex.split(re.sub(r"\$\(\(\w+ == 0\)\)", "1", command).replace("/shared/config.yaml", "config.yaml"))
+        options = torchrun_parser().parse_args(words)
+        assert options.rdzv_endpoint.endswith(":29500")
+        seen.add((options.nproc_per_node, options.max_restarts, options.rdzv_backend, options.rdzv_conf))
+        assert options.module
+        name, *arguments = options.training_script_args
+        assert (options.training_script, name) == ("dragoman", "train")
+        parse("train", arguments, "train")
+    assert seen == {("gpu", 3, "c10d", "is_host=1,read_timeout=600")}
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.name != "transformer.md"], ids=lambda page: page.name)
