@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None, program: str = "") -> int:
     except BrokenPipeError:  # `--help | head`
         console.discard_output()
         return 0
-    if name == "train" and processes.is_rank():
+    if name in ("train", "prepare", "translate") and processes.is_rank():
         processes.end_with_launcher()
     elif name == "train" and options.training.ranks > 1:
         return processes.run_ranks(options.training.ranks)
