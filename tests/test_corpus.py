@@ -357,6 +357,26 @@ def test_parquet_that_is_not_utf8_names_the_place(layout: str, tmp_path: Path) -
         read(file if layout == "a.parquet" else tmp_path / "there")
 
 
+def test_a_folder_of_parquet_is_read_in_order_without_a_copy(tmp_path: Path) -> None:
+    """Guards disks that hold a large corpus once, but not twice."""
+    folder = tmp_path / "there"
+    folder.mkdir()
+    for number, pair in enumerate(PAIRS):
+        write_parquet(folder / f"train-{number:05}-of-{len(PAIRS):05}.parquet", [pair])
+    assert read(folder) == PAIRS
+    assert not list((tmp_path / "cache").rglob("*.arrow"))
+
+
+def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
+    """Guards against a traceback in the middle of a corpus."""
+    folder = tmp_path / "there"
+    folder.mkdir()
+    write_parquet(folder / "train-00000-of-00002.parquet", PAIRS)
+    (folder / "train-00001-of-00002.parquet").write_bytes(b"PAR1")
+    with pytest.raises(DataError, match=r"there\), split train cannot be read: .*Parquet"):
+        read(folder)
+
+
 def test_empty_line_of_jsonl_is_an_empty_pair(tmp_path: Path) -> None:
     """Guards against an empty line at the end of a file, which ended the training."""
     file = write_lines(tmp_path / "a.jsonl", ['{"en": "one", "it": "uno"}', "", " "])

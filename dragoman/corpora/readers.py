@@ -113,9 +113,10 @@ def _read_dataset(source: Source, data: DataConfig, say: Say) -> dict[str, Split
     if not sys.stderr.isatty():
         datasets.disable_progress_bars()
     try:
-        # Not streaming: that would save a copy on disk, but download again each time the pairs are read: to choose a
-        # preset, to prepare, and to resume. The copy is memory-mapped.
-        tables = datasets.load_dataset(source.path, data.config, revision=data.revision)
+        # Parquet files that are here are read as they are; of others, the library makes a memory-mapped copy. Streaming
+        # from the hub would download again each time the pairs are read: to choose a preset, to prepare, to resume.
+        streaming = bool(source.files) and ".parquet" in by_ending
+        tables = datasets.load_dataset(source.path, data.config, revision=data.revision, streaming=streaming)
     except ConnectionError as error:
         raise DataError(
             f"{source} is not on this machine, and the Hugging Face hub cannot be reached: try again later, or set "
@@ -126,7 +127,7 @@ def _read_dataset(source: Source, data: DataConfig, say: Say) -> dict[str, Split
         raise DataError(
             f"{source} cannot be loaded: {reason(error)}{remedy if 'config' in str(error).lower() else ''}"
         ) from error
-    assert isinstance(tables, datasets.DatasetDict)
+    assert isinstance(tables, dict)
     return {
         str(name): Split(undone(read_rows(table, data, f"{source}, split {name}"), str(source), say), "row")
         for name, table in tables.items()

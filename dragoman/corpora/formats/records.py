@@ -184,9 +184,14 @@ def read_parquet(files: Sequence[File], data: DataConfig, say: Say) -> Units:
 
 
 def read_rows(table: Any, data: DataConfig, where: str) -> Units:
-    """Read a split of a data set, as `datasets` loads it."""
+    """Read a split of a data set, as `datasets` loads or streams it."""
     batches = table.with_format("arrow").iter(1000)
-    return _units(chain.from_iterable(map(_rows_of, batches)), data, f"{where}, row")
+    try:
+        yield from _units(chain.from_iterable(map(_rows_of, batches)), data, f"{where}, row")
+    except DataError:
+        raise
+    except Exception as error:  # whatever the library may raise while it streams
+        raise DataError(f"{where} cannot be read: {reason(error)}") from error
 
 
 def _rows_of(batch: Any) -> Iterator[object]:
