@@ -300,6 +300,7 @@ def run_python(
             )
             os.chdir(folder)
             os.environ.update(environment)
+            sys.orig_argv = [sys.executable, *arguments]  # with which a launcher starts its ranks
             try:
                 if arguments[0] == "-m":
                     sys.argv = arguments[1:]
