@@ -228,9 +228,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def _write(self, request: Request, body: bytes) -> None:
         """Send bytes; a connection that is closed right after them delivers them all."""
+        request.sent += len(body)  # before the client can have it all, and the test looks
         self.wfile.write(body)
         self.wfile.flush()
-        request.sent += len(body)
 
 
 def unused_port() -> int:
