@@ -85,7 +85,7 @@ class Machines:
         return process
 
     def cut(self) -> None:
-        """Pull the cable: nothing arrives any more, and nobody is told."""
+        """Pull the cable: packets are lost, and neither side gets an error."""
         self._run(0, "link", "set", CABLE, "down")
 
     def join(self) -> None:

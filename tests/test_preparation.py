@@ -304,7 +304,7 @@ def test_shares_are_the_corpus(tiny: Make, size: int, monkeypatch: pytest.Monkey
     shards(monkeypatch, size)
     everything = list(read_portions(find_sources(data), data))
     assert [portion.number for portion in everything] == list(range(len(everything)))
-    assert sum(portion.read for portion in everything) == 400
+    assert sum(count.read for portion in everything for count in portion.counts.values()) == 400
     # Two ranks with a different number of cores.
     shares = [Share(rank, 2, process, rank + 2) for rank in (0, 1) for process in range(rank + 2)]
     divided = [portion for share in shares for portion in read_portions(find_sources(data), data, share.__contains__)]

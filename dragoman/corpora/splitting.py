@@ -88,7 +88,6 @@ class Portion:
     """Cleaned consecutive pairs of one source, by split, and the counts of those dropped."""
 
     number: int  # from 0
-    read: int  # raw pairs that it was made from
     weight: float  # how often an epoch shows each training pair
     directions: list[str]  # the directions that learn from them, if there are several
     pairs: dict[str, list[Pair]]
@@ -154,7 +153,7 @@ def _portion(
             pairs[split] += uses
         else:
             counts[split].empty += len(uses)
-    return Portion(number, len(raw), part.weight, directions, pairs, counts)
+    return Portion(number, part.weight, directions, pairs, counts)
 
 
 def _dropped(place: str, source: str, target: str) -> PairCounts:
